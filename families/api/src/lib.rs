@@ -1,0 +1,1 @@
+//! What a model family is: the trait, checkpoint description, chat format.

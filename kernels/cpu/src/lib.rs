@@ -1,0 +1,1 @@
+//! The CPU backend: runs graphs on ragged batches.

@@ -1,0 +1,1 @@
+//! HTTP protocols over the runtime.

@@ -1,0 +1,3 @@
+//! The `bantam` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The actors, loading, caches and sampling.

@@ -1,0 +1,1 @@
+//! The chat page, embedded in the binary.

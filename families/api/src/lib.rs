@@ -1,1 +1,85 @@
-//! What a model family is: the trait, checkpoint description, chat format.
+//! What a model family is: given a checkpoint's metadata and tensor list, it describes the model as graphs.
+//!
+//! Everything that crosses this boundary is plain data ([`Checkpoint`] in, [`Model`] out) and has a JSON form, so a family
+//! can live in the tree or in a plugin. A family contains no kernels, no threads, no `unsafe`, and does no I/O.
+
+mod chat;
+mod checkpoint;
+
+pub use chat::ChatFormat;
+pub use checkpoint::{Checkpoint, Fields, MetaValue, TensorMeta};
+
+use bantam_graph::{Graph, GraphError};
+use serde::{Deserialize, Serialize};
+
+/// Why a family cannot describe a checkpoint. Each message names the key or tensor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FamilyError {
+    /// No family takes the architecture.
+    #[error(
+        "unknown architecture `{found}`; supported: {supported}. A family plugin can add it (see docs/architecture.md)"
+    )]
+    UnknownArchitecture {
+        /// What the checkpoint says.
+        found: String,
+        /// What is known, comma-separated.
+        supported: String,
+    },
+    /// A metadata key is missing or has a value that cannot be.
+    #[error("metadata key `{key}`: expected {expected}, found {found}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// A tensor is missing or has another shape.
+    #[error("tensor `{tensor}`: expected {expected}, found {found}")]
+    Tensor {
+        /// The tensor.
+        tensor: String,
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// The checkpoint uses something that the family does not describe.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The description does not fit in itself.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// A described model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// The architecture, as in the checkpoint.
+    pub architecture: String,
+    /// The resolved configuration, for people (`inspect`).
+    pub config: serde_json::Map<String, serde_json::Value>,
+    /// Longest sequence the model was made for, in tokens.
+    pub context_length: usize,
+    /// From token ids to logits.
+    pub text: Graph,
+    /// How the model marks its turns.
+    pub chat: ChatFormat,
+}
+
+/// A model family.
+pub trait Family: Send + Sync {
+    /// Name for people and logs.
+    fn name(&self) -> &'static str;
+
+    /// The values of `general.architecture` that it takes.
+    fn architectures(&self) -> &'static [&'static str];
+
+    /// Describes a checkpoint of one of its architectures.
+    ///
+    /// # Errors
+    /// A key or tensor that is missing or does not fit.
+    fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError>;
+}

@@ -1,0 +1,234 @@
+//! A checkpoint as families see it: metadata and the list of tensors, no weights.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::FamilyError;
+
+/// A metadata value. Long arrays (vocabularies) are left out of what families get: only their type and length stay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MetaValue {
+    /// true or false.
+    Bool(bool),
+    /// An integer of 0 or more.
+    Uint(u64),
+    /// A negative integer.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// Text.
+    Text(String),
+    /// A short array.
+    Array(Vec<MetaValue>),
+    /// A long array.
+    Omitted {
+        /// Type of its elements.
+        r#type: String,
+        /// Number of them.
+        length: u64,
+    },
+}
+
+impl MetaValue {
+    fn describe(&self) -> String {
+        match self {
+            MetaValue::Bool(v) => format!("the bool {v}"),
+            MetaValue::Uint(v) => format!("the integer {v}"),
+            MetaValue::Int(v) => format!("the integer {v}"),
+            MetaValue::Float(v) => format!("the number {v}"),
+            MetaValue::Text(v) => format!("the text {v:?}"),
+            MetaValue::Array(v) => format!("an array of {}", v.len()),
+            MetaValue::Omitted { length, .. } => format!("an array of {length}"),
+        }
+    }
+
+    fn as_usize(&self) -> Option<usize> {
+        match self {
+            MetaValue::Uint(v) => usize::try_from(*v).ok(),
+            _ => None,
+        }
+    }
+
+    fn as_f32(&self) -> Option<f32> {
+        match self {
+            MetaValue::Float(v) => Some(*v as f32),
+            MetaValue::Uint(v) => Some(*v as f32),
+            MetaValue::Int(v) => Some(*v as f32),
+            _ => None,
+        }
+    }
+}
+
+/// A tensor of the checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorMeta {
+    /// Row-major shape (slowest axis first: a matrix is `[out, in]`).
+    pub shape: Vec<usize>,
+    /// Number format, as ggml spells it.
+    pub r#type: String,
+}
+
+/// Metadata and tensor list of a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// All metadata by key.
+    pub metadata: BTreeMap<String, MetaValue>,
+    /// All tensors by name.
+    pub tensors: BTreeMap<String, TensorMeta>,
+}
+
+impl Checkpoint {
+    /// Reads the keys `ARCHITECTURE.*`.
+    pub fn fields(&self) -> Fields<'_> {
+        Fields { checkpoint: self, prefix: format!("{}.", self.architecture) }
+    }
+
+    /// Whether there is a tensor of this name.
+    pub fn has(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(tensor)
+    }
+
+    /// Shape of a tensor.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn shape(&self, tensor: &str) -> Result<&[usize], FamilyError> {
+        self.tensors.get(tensor).map(|t| t.shape.as_slice()).ok_or_else(|| FamilyError::Tensor {
+            tensor: tensor.into(),
+            expected: "to be in the checkpoint".into(),
+            found: "no tensor of this name".into(),
+        })
+    }
+
+    /// Checks a tensor's shape.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    pub fn expect(&self, tensor: &str, shape: &[usize]) -> Result<(), FamilyError> {
+        let found = self.tensors.get(tensor).map(|t| &t.shape);
+        match found {
+            Some(found) if found == shape => Ok(()),
+            _ => Err(FamilyError::Tensor {
+                tensor: tensor.into(),
+                expected: format!("shape {shape:?}"),
+                found: found.map_or("no tensor of this name".into(), |s| format!("{s:?}")),
+            }),
+        }
+    }
+}
+
+/// Typed access to the metadata under a prefix. Every error names the whole key.
+#[derive(Clone, Debug)]
+pub struct Fields<'c> {
+    checkpoint: &'c Checkpoint,
+    prefix: String,
+}
+
+impl Fields<'_> {
+    fn typed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        take: impl Fn(&MetaValue) -> Option<T>,
+    ) -> Result<Option<T>, FamilyError> {
+        match self.checkpoint.metadata.get(&format!("{}{key}", self.prefix)) {
+            None => Ok(None),
+            Some(v) => take(v).map(Some).ok_or_else(|| self.wrong(key, expected, &v.describe())),
+        }
+    }
+
+    /// An error about this key.
+    pub fn wrong(&self, key: &str, expected: &str, found: &str) -> FamilyError {
+        FamilyError::Key { key: format!("{}{key}", self.prefix), expected: expected.into(), found: found.into() }
+    }
+
+    fn required<T>(&self, key: &str, expected: &str, value: Option<T>) -> Result<T, FamilyError> {
+        value.ok_or_else(|| self.wrong(key, expected, "no such key"))
+    }
+
+    /// A count or size, if given.
+    ///
+    /// # Errors
+    /// If the value is no integer of 0 or more.
+    pub fn usize_opt(&self, key: &str) -> Result<Option<usize>, FamilyError> {
+        self.typed(key, "an integer of 0 or more", MetaValue::as_usize)
+    }
+
+    /// A size of at least 1 that must be given.
+    ///
+    /// # Errors
+    /// If it is missing, 0 or no integer.
+    pub fn size(&self, key: &str) -> Result<usize, FamilyError> {
+        match self.required(key, "an integer of 1 or more", self.usize_opt(key)?)? {
+            0 => Err(self.wrong(key, "an integer of 1 or more", "0")),
+            n => Ok(n),
+        }
+    }
+
+    /// A size of at least 1, or `default`.
+    ///
+    /// # Errors
+    /// If it is 0 or no integer.
+    pub fn size_or(&self, key: &str, default: usize) -> Result<usize, FamilyError> {
+        if self.usize_opt(key)?.is_none() { Ok(default) } else { self.size(key) }
+    }
+
+    /// A number, if given.
+    ///
+    /// # Errors
+    /// If the value is no finite number.
+    pub fn f32_opt(&self, key: &str) -> Result<Option<f32>, FamilyError> {
+        self.typed(key, "a number", |v| v.as_f32().filter(|x| x.is_finite()))
+    }
+
+    /// A number that must be given.
+    ///
+    /// # Errors
+    /// If it is missing or no finite number.
+    pub fn f32(&self, key: &str) -> Result<f32, FamilyError> {
+        self.required(key, "a number", self.f32_opt(key)?)
+    }
+
+    /// Text, if given.
+    ///
+    /// # Errors
+    /// If the value is no text.
+    pub fn text_opt(&self, key: &str) -> Result<Option<String>, FamilyError> {
+        self.typed(key, "text", |v| match v {
+            MetaValue::Text(t) => Some(t.clone()),
+            _ => None,
+        })
+    }
+
+    /// One size for all layers, or an array with one per layer; `None` if not given.
+    ///
+    /// # Errors
+    /// If the value is neither, or an array of another length.
+    pub fn per_layer(&self, key: &str, layers: usize) -> Result<Option<Vec<usize>>, FamilyError> {
+        self.typed(key, &format!("an integer or an array of {layers} integers"), |v| match v {
+            MetaValue::Array(a) if a.len() == layers => a.iter().map(MetaValue::as_usize).collect(),
+            MetaValue::Array(_) => None,
+            v => v.as_usize().map(|n| vec![n; layers]),
+        })
+    }
+
+    /// An array of bools with one per layer; `None` if not given or of another kind.
+    pub fn bools_per_layer(&self, key: &str, layers: usize) -> Option<Vec<bool>> {
+        match self.checkpoint.metadata.get(&format!("{}{key}", self.prefix)) {
+            Some(MetaValue::Array(a)) if a.len() == layers => a
+                .iter()
+                .map(|v| match v {
+                    MetaValue::Bool(b) => Some(*b),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        }
+    }
+}

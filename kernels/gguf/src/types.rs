@@ -78,6 +78,21 @@ ggml_types! {
 }
 
 impl GgmlType {
+    /// The name of a format that once had this id and is gone for good.
+    pub fn removed_name(id: u32) -> Option<&'static str> {
+        Some(match id {
+            4 => "Q4_2",
+            5 => "Q4_3",
+            31 => "Q4_0_4_4",
+            32 => "Q4_0_4_8",
+            33 => "Q4_0_8_8",
+            36 => "IQ4_NL_4_4",
+            37 => "IQ4_NL_4_8",
+            38 => "IQ4_NL_8_8",
+            _ => return None,
+        })
+    }
+
     /// Bytes of a row of `len` values; `None` where `len` is no whole number of blocks or the size overflows.
     pub fn row_bytes(self, len: usize) -> Option<usize> {
         if !len.is_multiple_of(self.block_len()) {

@@ -89,11 +89,20 @@ impl Fault {
     }
 }
 
+/// Longest part of a file's text in a message.
+const SHOWN: usize = 64;
+
 /// Bytes of a file as text in quotes, cut to a length that suits a message.
 pub(crate) fn quote(bytes: &[u8]) -> String {
-    const SHOWN: usize = 64;
     match bytes.get(..SHOWN) {
         Some(start) if bytes.len() > SHOWN => format!("{:?}…", String::from_utf8_lossy(start)),
         _ => format!("{:?}", String::from_utf8_lossy(bytes)),
     }
+}
+
+/// A key or a tensor as the field of a fault. Its name is the file's, so it may be long and hold anything.
+pub(crate) fn named(kind: &str, name: &str) -> String {
+    let cut = if name.chars().nth(SHOWN).is_some() { "…" } else { "" };
+    let shown: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    format!("{kind} {shown}{cut}")
 }

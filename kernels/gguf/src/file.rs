@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
-use crate::error::{Fault, GgufError};
+use crate::error::{Fault, GgufError, named};
 use crate::header::{GgufHeader, TensorInfo};
 use crate::metadata::Metadata;
 use crate::os;
@@ -86,10 +86,9 @@ impl GgufFile {
 
     fn add_shard(&mut self, shard: Shard, tensors: Vec<TensorInfo>) -> Result<(), GgufError> {
         for tensor in tensors {
-            if let Some(&twin) = self.index.get(&tensor.name) {
-                let earlier = self.shards.get(self.tensors[twin].shard).map_or(&*shard.path, |shard| &shard.path);
-                let found = format!("it also in {}", earlier.display());
-                return Err(Fault::new(format!("tensor {}", tensor.name), "each name once", found).in_file(shard.path));
+            if self.index.contains_key(&tensor.name) {
+                let field = named("tensor", &tensor.name);
+                return Err(Fault::new(field, "each name once", "it also in an earlier shard").in_file(shard.path));
             }
             self.index.insert(tensor.name.clone(), self.tensors.len());
             self.tensors.push(TensorInfo { shard: self.shards.len(), ..tensor });

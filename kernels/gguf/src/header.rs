@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::cursor::Cursor;
-use crate::error::{Fault, GgufError, quote};
+use crate::error::{Fault, GgufError, named, quote};
 use crate::metadata::Metadata;
 use crate::types::GgmlType;
 use crate::value::Value;
@@ -19,7 +19,7 @@ pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";
 /// The alignment of files that do not set it.
 pub(crate) const DEFAULT_ALIGNMENT: u32 = 32;
 
-/// Versions with the layout of this module; the third only allowed for big-endian files.
+/// Versions with the layout of this module; 3 only added that big-endian files may exist.
 const VERSIONS: [u32; 2] = [2, 3];
 /// The block layouts this crate decodes; earlier ones differ.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -128,9 +128,9 @@ fn read_keys(file: &Path, count: u64, cursor: &mut Cursor<'_>) -> Result<Metadat
     let mut metadata = Metadata::new(file);
     for number in 1..=count {
         let key = read_key(cursor).map_err(|fault| fault.within(&format!("key {number} of {count}")))?;
-        let value = read_value(cursor).map_err(|fault| fault.within(&format!("key {key}")))?;
+        let value = read_value(cursor).map_err(|fault| fault.within(&named("key", key)))?;
         if !metadata.insert(key, value) {
-            return Err(Fault::new(format!("key {key}"), "each key once", "it twice"));
+            return Err(Fault::new(named("key", key), "each key once", "it twice"));
         }
     }
     Ok(metadata)
@@ -153,9 +153,7 @@ fn alignment(metadata: &Metadata) -> Result<u32, Fault> {
     match metadata.value(ALIGNMENT_KEY) {
         None => Ok(DEFAULT_ALIGNMENT),
         Some(&Value::U32(alignment)) if alignment.is_power_of_two() => Ok(alignment),
-        Some(other) => {
-            Err(Fault::new(format!("key {ALIGNMENT_KEY}"), "a u32 that is a power of two", other.to_string()))
-        }
+        Some(other) => Err(Fault::new(named("key", ALIGNMENT_KEY), "a u32 that is a power of two", other.to_string())),
     }
 }
 
@@ -164,9 +162,9 @@ fn read_tensor_infos(count: u64, cursor: &mut Cursor<'_>) -> Result<Vec<TensorIn
     let mut names = HashSet::new();
     for number in 1..=count {
         let name = read_tensor_name(cursor).map_err(|fault| fault.within(&format!("tensor {number} of {count}")))?;
-        tensors.push(read_tensor_info(name, cursor).map_err(|fault| fault.within(&format!("tensor {name}")))?);
+        tensors.push(read_tensor_info(name, cursor).map_err(|fault| fault.within(&named("tensor", name)))?);
         if !names.insert(name) {
-            return Err(Fault::new(format!("tensor {name}"), "each name once", "it twice"));
+            return Err(Fault::new(named("tensor", name), "each name once", "it twice"));
         }
     }
     Ok(tensors)
@@ -234,7 +232,7 @@ fn place_tensors(tensors: &mut [TensorInfo], infos_end: usize, alignment: usize,
     let mut next = 0;
     for tensor in tensors {
         let fault = |field: &str, expected: String, found: String| {
-            Err(Fault::new(field, expected, found).within(&format!("tensor {}", tensor.name)))
+            Err(Fault::new(field, expected, found).within(&named("tensor", &tensor.name)))
         };
         if tensor.offset != next {
             return fault("offset", format!("{next}, as tensors follow one another"), tensor.offset.to_string());
@@ -260,7 +258,7 @@ fn check_quantization_version(metadata: &Metadata, tensors: &[TensorInfo]) -> Re
     let quantized = tensors.iter().any(|tensor| tensor.ty.is_quantized());
     match metadata.value(KEY) {
         Some(value) if quantized && *value != Value::U32(QUANTIZATION_VERSION) => {
-            Err(Fault::new(format!("key {KEY}"), format!("u32 {QUANTIZATION_VERSION}"), value.to_string()))
+            Err(Fault::new(named("key", KEY), format!("u32 {QUANTIZATION_VERSION}"), value.to_string()))
         }
         _ => Ok(()),
     }

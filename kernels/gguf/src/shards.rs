@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Fault, GgufError};
+use crate::error::{Fault, GgufError, named};
 use crate::metadata::Metadata;
 
 const NUMBER: &str = "split.no";
@@ -15,7 +15,7 @@ pub(crate) struct Split {
     /// Number of files, at least 2.
     pub(crate) count: u64,
     /// Number of tensors in all files.
-    pub(crate) tensors: u64,
+    tensors: u64,
     name: ShardName,
 }
 
@@ -53,7 +53,7 @@ impl Split {
             return Ok(());
         }
         let found = format!("{found} in {} files", self.count);
-        Err(Fault::new(TENSOR_COUNT, self.tensors.to_string(), found).in_file(file))
+        Err(Fault::new(named("key", TENSOR_COUNT), self.tensors.to_string(), found).in_file(file))
     }
 }
 
@@ -89,7 +89,7 @@ impl ShardName {
         for (key, expected) in wanted {
             let found = metadata.require::<u64>(key)?;
             if found != expected {
-                return Err(Fault::new(format!("key {key}"), expected.to_string(), found.to_string()).in_file(file));
+                return Err(Fault::new(named("key", key), expected.to_string(), found.to_string()).in_file(file));
             }
         }
         Ok(())

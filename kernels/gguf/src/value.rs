@@ -125,7 +125,7 @@ macro_rules! values {
 
         impl Value {
             /// The type's number in files.
-            pub fn type_id(&self) -> u32 {
+            pub(crate) fn type_id(&self) -> u32 {
                 match self {
                     $(Value::$variant(_) => $id,)*
                     Value::String(_) => STRING_ID,
@@ -155,7 +155,7 @@ macro_rules! values {
 
         impl Array {
             /// The element type's number in files.
-            pub fn element_type_id(&self) -> u32 {
+            pub(crate) fn element_type_id(&self) -> u32 {
                 match self {
                     $(Array::$variant(_) => $id,)*
                     Array::String(_) => STRING_ID,

@@ -22,8 +22,8 @@ pub(super) fn q3_k(b: &[u8; 110], out: &mut UnpackedBlock) {
         let high = packed[8 + k % 4] >> (2 * (k / 4)) & 3;
         *scale = d * f32::from((low | high << 4) as i8 - 32);
     }
-    two_bit_codes(&b[32..96], &mut out.q, 4);
-    add_high_bits(&b[..32], &mut out.q, 4);
+    two_bit_codes(&b[32..96], &mut out.q, 0);
+    high_bits(&b[..32], &mut out.q, 2, 4);
 }
 
 pub(super) fn q4_k(b: &[u8; 144], out: &mut UnpackedBlock) {
@@ -34,7 +34,7 @@ pub(super) fn q4_k(b: &[u8; 144], out: &mut UnpackedBlock) {
 pub(super) fn q5_k(b: &[u8; 176], out: &mut UnpackedBlock) {
     scales_and_mins(b, out);
     nibbles_by_32(&b[48..], &mut out.q);
-    add_high_bits(&b[16..48], &mut out.q, 16);
+    high_bits(&b[16..48], &mut out.q, 4, 0);
 }
 
 pub(super) fn q6_k(b: &[u8; 210], out: &mut UnpackedBlock) {
@@ -100,11 +100,11 @@ fn nibbles_by_32(codes: &[u8], q: &mut [i8; 256]) {
     }
 }
 
-/// Bit `j` of byte `l` of `high` is the top bit of value `32j + l`, worth `weight`.
-fn add_high_bits(high: &[u8], q: &mut [i8; 256], weight: i8) {
+/// Bit `j` of byte `l` of `high` is bit `place` of value `32j + l`; subtracts `zero`.
+fn high_bits(high: &[u8], q: &mut [i8; 256], place: u32, zero: i8) {
     for (j, q) in q.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         for (q, high) in q.iter_mut().zip(high) {
-            *q += (high >> j & 1) as i8 * weight;
+            *q = (*q | ((high >> j & 1) << place) as i8) - zero;
         }
     }
 }

@@ -14,14 +14,14 @@ pub(super) fn q4_1(b: &[u8; 20], out: &mut UnpackedBlock) {
 
 pub(super) fn q5_0(b: &[u8; 22], out: &mut UnpackedBlock) {
     out.one_scale(32, half_at(b, 0));
-    nibbles(&b[6..], &mut out.q, 16);
-    add_fifth_bits(u32_at(b, 2), &mut out.q);
+    nibbles(&b[6..], &mut out.q, 0);
+    fifth_bits(u32_at(b, 2), &mut out.q, 16);
 }
 
 pub(super) fn q5_1(b: &[u8; 24], out: &mut UnpackedBlock) {
     scale_and_min(b, out);
     nibbles(&b[8..], &mut out.q, 0);
-    add_fifth_bits(u32_at(b, 4), &mut out.q);
+    fifth_bits(u32_at(b, 4), &mut out.q, 0);
 }
 
 pub(super) fn q8_0(b: &[u8; 34], out: &mut UnpackedBlock) {
@@ -68,10 +68,10 @@ fn nibbles(bytes: &[u8], q: &mut [i8; 256], zero: i8) {
     }
 }
 
-/// Bit `i` of `bits` is the fifth bit of value `i`.
-fn add_fifth_bits(bits: u32, q: &mut [i8; 256]) {
+/// Bit `i` of `bits` is the fifth bit of value `i`; subtracts `zero`.
+fn fifth_bits(bits: u32, q: &mut [i8; 256], zero: i8) {
     for (i, q) in q[..32].iter_mut().enumerate() {
-        *q += ((bits >> i & 1) << 4) as i8;
+        *q = (*q | ((bits >> i & 1) << 4) as i8) - zero;
     }
 }
 

@@ -1,1 +1,18 @@
-//! The built-in model families: each builds graphs.
+//! The built-in model families.
+//!
+//! A family is one file with three parts in a fixed order: its configuration, read from the checkpoint's metadata; its
+//! weights, declared with their shapes and checked against the checkpoint; and the forward pass, as a graph. What two
+//! families share lives in `blocks`.
+//!
+//! Invariant: nothing here computes, reads a file or knows a device, and no input makes it panic.
+
+mod blocks;
+mod gemma;
+mod llama;
+mod qwen;
+mod registry;
+
+pub use gemma::Gemma;
+pub use llama::Llama;
+pub use qwen::Qwen;
+pub use registry::{architectures, describe, families, family};

@@ -1,0 +1,49 @@
+//! The building blocks that families share.
+
+mod attention;
+mod config;
+mod ffn;
+mod rope;
+mod tensors;
+
+pub(crate) use attention::{Attending, AttentionShape, AttentionWeights, attention, attention_scale};
+pub(crate) use config::{DecoderSizes, extent_opt, positive_opt};
+pub(crate) use ffn::{Ffn, FfnShape, ffn};
+pub(crate) use rope::RopeConfig;
+pub(crate) use tensors::{Tensors, output_matrix};
+
+use bantam_family_api::{Checkpoint, FamilyError};
+use bantam_graph::GraphBuilder;
+use serde::Serialize;
+
+/// A configuration as `inspect` shows it.
+///
+/// # Errors
+/// If it holds a value that has no JSON form.
+pub(crate) fn shown(config: &impl Serialize) -> Result<serde_json::Map<String, serde_json::Value>, FamilyError> {
+    match serde_json::to_value(config) {
+        Ok(serde_json::Value::Object(map)) => Ok(map),
+        Ok(other) => Err(FamilyError::Unsupported(format!("the configuration is no JSON object: {other}"))),
+        Err(e) => Err(FamilyError::Unsupported(format!("the configuration has no JSON form: {e}"))),
+    }
+}
+
+/// Spellings of stop tokens, owned.
+pub(crate) fn stop_tokens(spellings: &[&str]) -> bantam_family_api::ChatFormat {
+    bantam_family_api::ChatFormat { stop_tokens: spellings.iter().map(|&s| s.into()).collect() }
+}
+
+/// Narrows values to the rows whose logits are wanted: past a model's last state write no other row is needed.
+pub(crate) fn wanted_rows<const N: usize>(g: &mut GraphBuilder, values: [(&str, &str); N]) -> [String; N] {
+    values.map(|(name, x)| g.logit_rows(name, x))
+}
+
+/// Number of entries of the vocabulary that the checkpoint's tokenizer lists; `None` if it has no tokenizer.
+pub(crate) fn listed_tokens(checkpoint: &Checkpoint) -> Option<u64> {
+    use bantam_family_api::MetaValue;
+    match checkpoint.metadata.get("tokenizer.ggml.tokens")? {
+        MetaValue::Array(tokens) => u64::try_from(tokens.len()).ok(),
+        MetaValue::Omitted { length, .. } => Some(*length),
+        _ => None,
+    }
+}

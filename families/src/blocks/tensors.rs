@@ -1,0 +1,169 @@
+//! Declaring weights that are tensors of the checkpoint, or parts of them.
+//!
+//! A tensor that would change the result but that the family does not apply is refused by name: leaving it out would make
+//! the model silently wrong.
+
+use bantam_family_api::{Checkpoint, FamilyError};
+use bantam_graph::{GraphBuilder, WeightExpr};
+
+/// Declares weights in a graph after checking them against the checkpoint. Names are given without the layer's prefix
+/// and without `.weight`.
+pub(crate) struct Tensors<'a> {
+    checkpoint: &'a Checkpoint,
+    graph: &'a mut GraphBuilder,
+    prefix: String,
+}
+
+/// A matrix and its bias, if the checkpoint has one.
+#[derive(Clone, Debug)]
+pub(crate) struct Projection {
+    weight: String,
+    bias: Option<String>,
+}
+
+impl Projection {
+    /// `x·Wᵀ (+ bias)`.
+    pub(crate) fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str) -> String {
+        g.linear(name, x, &self.weight, self.bias.as_deref())
+    }
+}
+
+impl<'a> Tensors<'a> {
+    /// For tensors outside the layers.
+    pub(crate) fn new(checkpoint: &'a Checkpoint, graph: &'a mut GraphBuilder) -> Self {
+        Tensors { checkpoint, graph, prefix: String::new() }
+    }
+
+    /// For the tensors `blk.LAYER.*`.
+    pub(crate) fn layer(&mut self, layer: usize) -> Tensors<'_> {
+        Tensors { checkpoint: self.checkpoint, graph: self.graph, prefix: format!("blk.{layer}.") }
+    }
+
+    fn full(&self, name: &str, part: &str) -> String {
+        format!("{}{name}.{part}", self.prefix)
+    }
+
+    /// Whether the checkpoint has `NAME.weight`.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.checkpoint.has(&self.full(name, "weight"))
+    }
+
+    /// `NAME.weight` of this shape, applied as it is.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape, or has a bias or scale beside it.
+    pub(crate) fn plain(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
+        self.refuse(name, "bias")?;
+        self.declare(name, shape)
+    }
+
+    /// `NAME.weight` `[len]`, if the checkpoint has it.
+    ///
+    /// # Errors
+    /// As [`Tensors::plain`].
+    pub(crate) fn optional(&mut self, name: &str, len: usize) -> Result<Option<String>, FamilyError> {
+        if self.has(name) { self.plain(name, &[len]).map(Some) } else { Ok(None) }
+    }
+
+    /// The matrix `NAME.weight` `[rows, cols]` and, where the checkpoint has it, `NAME.bias` `[rows]`.
+    ///
+    /// # Errors
+    /// If one is missing or has another shape, or has a scale beside it.
+    pub(crate) fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Projection, FamilyError> {
+        let weight = self.declare(name, &[rows, cols])?;
+        let bias = self.full(name, "bias");
+        if !self.checkpoint.has(&bias) {
+            return Ok(Projection { weight, bias: None });
+        }
+        self.checkpoint.expect(&bias, &[rows])?;
+        Ok(Projection { weight, bias: Some(self.graph.tensor(&bias, &[rows])) })
+    }
+
+    /// Matrices that lie one after another in the rows of `FUSED.weight`, and their biases in `FUSED.bias`.
+    ///
+    /// # Errors
+    /// If one is missing or has another shape, or has a scale beside it.
+    pub(crate) fn split_rows<const N: usize>(
+        &mut self,
+        fused: &str,
+        parts: [(&str, usize); N],
+        cols: usize,
+    ) -> Result<[Projection; N], FamilyError> {
+        self.refuse(fused, "scale")?;
+        let total = parts.iter().fold(0_usize, |sum, (_, rows)| sum.saturating_add(*rows));
+        let (weight, bias) = (self.full(fused, "weight"), self.full(fused, "bias"));
+        self.checkpoint.expect(&weight, &[total, cols])?;
+        let has_bias = self.checkpoint.has(&bias);
+        if has_bias {
+            self.checkpoint.expect(&bias, &[total])?;
+        }
+        let mut start = 0;
+        Ok(parts.map(|(name, rows)| {
+            let rows_of = |tensor: &str| slice(tensor, 0, start, rows);
+            let part = self.full(name, "weight");
+            let part_bias = self.full(name, "bias");
+            let projection = Projection {
+                weight: self.graph.weight(&part, &[rows, cols], rows_of(&weight)),
+                bias: has_bias.then(|| self.graph.weight(&part_bias, &[rows], rows_of(&bias))),
+            };
+            start += rows;
+            projection
+        }))
+    }
+
+    /// The gate and up matrices of all experts, `[experts, ffn, cols]` each, which lie one after the other in each
+    /// expert's rows of `FUSED.weight`.
+    ///
+    /// # Errors
+    /// As [`Tensors::plain`].
+    pub(crate) fn split_experts(
+        &mut self,
+        fused: &str,
+        parts: [&str; 2],
+        [experts, ffn, cols]: [usize; 3],
+    ) -> Result<[String; 2], FamilyError> {
+        self.refuse(fused, "bias")?;
+        self.refuse(fused, "scale")?;
+        let tensor = self.full(fused, "weight");
+        self.checkpoint.expect(&tensor, &[experts, ffn.saturating_mul(2), cols])?;
+        let mut start = 0;
+        Ok(parts.map(|name| {
+            let part = self.full(name, "weight");
+            let part = self.graph.weight(&part, &[experts, ffn, cols], slice(&tensor, 1, start, ffn));
+            start += ffn;
+            part
+        }))
+    }
+
+    fn declare(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
+        self.refuse(name, "scale")?;
+        let weight = self.full(name, "weight");
+        self.checkpoint.expect(&weight, shape)?;
+        Ok(self.graph.tensor(&weight, shape))
+    }
+
+    fn refuse(&self, name: &str, part: &str) -> Result<(), FamilyError> {
+        let tensor = self.full(name, part);
+        if self.checkpoint.has(&tensor) {
+            let weight = self.full(name, "weight");
+            return Err(FamilyError::Unsupported(format!(
+                "tensor `{tensor}`: a {part} of `{weight}` is not supported for architecture `{}`",
+                self.checkpoint.architecture
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn slice(tensor: &str, axis: usize, start: usize, len: usize) -> WeightExpr {
+    WeightExpr::Slice { of: Box::new(WeightExpr::Tensor(tensor.into())), axis, start, len }
+}
+
+/// The matrix from the last hidden row to the logits: `output`, or the embedding table where there is none (tied).
+///
+/// # Errors
+/// As [`Tensors::matrix`].
+pub(crate) fn output_matrix(t: &mut Tensors<'_>, vocab: usize, hidden: usize) -> Result<Projection, FamilyError> {
+    let name = if t.has("output") { "output" } else { "token_embd" };
+    t.matrix(name, vocab, hidden)
+}

@@ -8,8 +8,8 @@ use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Projection, RopeConfig, Tensors, attention,
-    attention_scale, ffn, output_matrix, shown, stop_tokens, wanted_rows,
+    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Projection, RopeConfig, Tensors,
+    attention, attention_scale, ffn, output_matrix, shown, stop_tokens, wanted_rows,
 };
 
 /// `llama`.

@@ -102,8 +102,7 @@ pub(crate) fn attention(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how
     let k = g.rope("k_rope", how.rope.op(&k, how.positions, shape.key_dim, how.rope_factors));
     let k_state = cache(g, "k", shape.kv_heads, shape.key_dim, how.window);
     let v_state = cache(g, "v", shape.kv_heads, shape.value_dim, how.window);
-    let op =
-        Attention { q, k, v, k_state, v_state, heads: shape.heads, scale: how.scale, window: how.window };
+    let op = Attention { q, k, v, k_state, v_state, heads: shape.heads, scale: how.scale, window: how.window };
     let heads = g.attention("attn", op);
     w.output.apply(g, "attn_out", &heads)
 }
@@ -130,6 +129,6 @@ pub(crate) fn attention_scale(fields: &Fields<'_>, key_dim: usize) -> Result<f32
 }
 
 /// `1/√n`, rounded once.
-pub(crate) fn inverse_sqrt(n: usize) -> f32 {
+fn inverse_sqrt(n: usize) -> f32 {
     (1.0 / (n as f64).sqrt()) as f32
 }

@@ -59,19 +59,9 @@ impl FfnShape {
 #[derive(Clone, Debug)]
 pub(crate) enum Ffn {
     /// See [`FfnShape::Dense`].
-    Dense {
-        gate: Projection,
-        up: Projection,
-        down: Projection,
-    },
+    Dense { gate: Projection, up: Projection, down: Projection },
     /// See [`FfnShape::Experts`].
-    Experts {
-        router: Projection,
-        used: usize,
-        gate: String,
-        up: String,
-        down: String,
-    },
+    Experts { router: Projection, used: usize, gate: String, up: String, down: String },
 }
 
 impl Ffn {

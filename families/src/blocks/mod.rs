@@ -10,9 +10,9 @@ pub(crate) use attention::{Attending, AttentionShape, AttentionWeights, attentio
 pub(crate) use config::{DecoderSizes, extent_opt, positive_opt};
 pub(crate) use ffn::{Ffn, FfnShape, ffn};
 pub(crate) use rope::RopeConfig;
-pub(crate) use tensors::{Tensors, output_matrix};
+pub(crate) use tensors::{Projection, Tensors, output_matrix};
 
-use bantam_family_api::{Checkpoint, FamilyError};
+use bantam_family_api::{ChatFormat, Checkpoint, FamilyError, MetaValue};
 use bantam_graph::GraphBuilder;
 use serde::Serialize;
 
@@ -29,8 +29,8 @@ pub(crate) fn shown(config: &impl Serialize) -> Result<serde_json::Map<String, s
 }
 
 /// Spellings of stop tokens, owned.
-pub(crate) fn stop_tokens(spellings: &[&str]) -> bantam_family_api::ChatFormat {
-    bantam_family_api::ChatFormat { stop_tokens: spellings.iter().map(|&s| s.into()).collect() }
+pub(crate) fn stop_tokens(spellings: &[&str]) -> ChatFormat {
+    ChatFormat { stop_tokens: spellings.iter().map(|&s| s.into()).collect() }
 }
 
 /// Narrows values to the rows whose logits are wanted: past a model's last state write no other row is needed.
@@ -40,7 +40,6 @@ pub(crate) fn wanted_rows<const N: usize>(g: &mut GraphBuilder, values: [(&str, 
 
 /// Number of entries of the vocabulary that the checkpoint's tokenizer lists; `None` if it has no tokenizer.
 pub(crate) fn listed_tokens(checkpoint: &Checkpoint) -> Option<u64> {
-    use bantam_family_api::MetaValue;
     match checkpoint.metadata.get("tokenizer.ggml.tokens")? {
         MetaValue::Array(tokens) => u64::try_from(tokens.len()).ok(),
         MetaValue::Omitted { length, .. } => Some(*length),

@@ -1,0 +1,194 @@
+//! Gemma 3.
+//!
+//! Norms stand before and after each block, on the residual's way in and on what is added to it. Most layers see only a
+//! sliding window and rotate with a base of their own; the others see everything. The embedding is multiplied by the root
+//! of its width, and the output matrix is the embedding table.
+
+use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
+use serde::Serialize;
+
+use crate::blocks::{
+    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Projection, RopeConfig, Tensors,
+    attention, attention_scale, extent_opt, ffn, output_matrix, positive_opt, shown, stop_tokens, wanted_rows,
+};
+
+/// `gemma3`.
+#[derive(Clone, Copy, Debug)]
+pub struct Gemma;
+
+const STOP_TOKENS: &[&str] = &["<end_of_turn>", "<eos>"];
+
+impl Family for Gemma {
+    fn name(&self) -> &'static str {
+        "Gemma"
+    }
+
+    fn architectures(&self) -> &'static [&'static str] {
+        &["gemma3"]
+    }
+
+    fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+        let config = Config::read(checkpoint)?;
+        let mut graph = GraphBuilder::new(&checkpoint.architecture);
+        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
+        let logits = forward(&mut graph, &config, &weights);
+        Ok(Model {
+            architecture: checkpoint.architecture.clone(),
+            config: shown(&config)?,
+            context_length: config.sizes.context_length,
+            text: graph.finish(&logits)?,
+            chat: stop_tokens(STOP_TOKENS),
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Sliding,
+    Full,
+}
+
+#[derive(Serialize)]
+struct Config {
+    #[serde(flatten)]
+    sizes: DecoderSizes,
+    attention_scale: f32,
+    sliding_window: Option<usize>,
+    layer_kinds: Vec<Kind>,
+    rope: RopeConfig,
+    rope_sliding: RopeConfig,
+    ffn: FfnShape,
+    final_softcap: Option<f32>,
+}
+
+impl Config {
+    fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
+        let fields = checkpoint.fields();
+        let sizes = DecoderSizes::read(checkpoint)?;
+        let sliding_window = match fields.usize_opt("attention.sliding_window")? {
+            None | Some(0) => None,
+            Some(_) => extent_opt(&fields, "attention.sliding_window")?,
+        };
+        let rope = RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?;
+        let base = positive_opt(&fields, "rope.freq_base_swa")?.unwrap_or(10_000.0);
+        Ok(Config {
+            attention_scale: query_scale(&fields, &sizes)?,
+            layer_kinds: layer_kinds(&fields, sizes.layers, sliding_window)?,
+            sliding_window,
+            rope_sliding: RopeConfig { base, scaling: None, ..rope.clone() },
+            rope,
+            ffn: FfnShape::read(&fields, sizes.layers)?,
+            final_softcap: fields.f32_opt("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
+            sizes,
+        })
+    }
+
+    fn window(&self, kind: Kind) -> Option<usize> {
+        self.sliding_window.filter(|_| kind == Kind::Sliding)
+    }
+}
+
+/// The 27B scales by hidden / heads where the others scale by the head's size. No key says so: only its 62 layers do.
+fn query_scale(fields: &Fields<'_>, sizes: &DecoderSizes) -> Result<f32, FamilyError> {
+    let width = if sizes.layers == 62 { sizes.hidden / sizes.heads } else { sizes.key_dim };
+    attention_scale(fields, width.max(1))
+}
+
+/// A flag per layer, or a period whose last layer is full.
+fn layer_kinds(fields: &Fields<'_>, layers: usize, window: Option<usize>) -> Result<Vec<Kind>, FamilyError> {
+    const PATTERN: &str = "attention.sliding_window_pattern";
+    if window.is_none() {
+        return Ok(vec![Kind::Full; layers]);
+    }
+    let kind = |sliding| if sliding { Kind::Sliding } else { Kind::Full };
+    if let Some(flags) = fields.bools_per_layer(PATTERN, layers) {
+        return Ok(flags.into_iter().map(kind).collect());
+    }
+    let period = extent_opt(fields, PATTERN)?.unwrap_or(6);
+    Ok((0..layers).map(|i| kind(i % period != period - 1)).collect())
+}
+
+struct Weights {
+    embed: String,
+    layers: Vec<Layer>,
+    output_norm: String,
+    output: Projection,
+}
+
+struct Layer {
+    kind: Kind,
+    attn_norm: String,
+    attn: AttentionWeights,
+    post_attn_norm: String,
+    ffn_norm: String,
+    ffn: Ffn,
+    post_ffn_norm: String,
+}
+
+impl Weights {
+    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
+        let DecoderSizes { hidden, vocab, .. } = c.sizes;
+        let layers = c.layer_kinds.iter().enumerate().map(|(i, &kind)| Layer::declare(&mut t.layer(i), c, i, kind));
+        Ok(Weights {
+            layers: layers.collect::<Result<_, _>>()?,
+            embed: t.plain("token_embd", &[vocab, hidden])?,
+            output_norm: t.plain("output_norm", &[hidden])?,
+            output: output_matrix(t, vocab, hidden)?,
+        })
+    }
+}
+
+impl Layer {
+    fn declare(t: &mut Tensors<'_>, c: &Config, i: usize, kind: Kind) -> Result<Self, FamilyError> {
+        let hidden = c.sizes.hidden;
+        Ok(Layer {
+            kind,
+            attn_norm: t.plain("attn_norm", &[hidden])?,
+            attn: AttentionWeights::declare(t, AttentionShape::of(&c.sizes, i))?.with_head_norms(t)?,
+            post_attn_norm: t.plain("post_attention_norm", &[hidden])?,
+            ffn_norm: t.plain("ffn_norm", &[hidden])?,
+            ffn: Ffn::declare(t, &c.ffn, i, hidden)?,
+            post_ffn_norm: t.plain("post_ffw_norm", &[hidden])?,
+        })
+    }
+}
+
+fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
+    let eps = c.sizes.norm_eps;
+    let ids = g.input("tokens", InputSource::TokenIds);
+    let positions = g.input("positions", InputSource::Positions);
+    let mut x = g.embed("embed", &ids, &w.embed, (c.sizes.hidden as f64).sqrt() as f32);
+    for (i, layer) in w.layers.iter().enumerate() {
+        g.layer(Some(i));
+        let how = Attending {
+            positions: &positions,
+            rope: if layer.kind == Kind::Sliding { &c.rope_sliding } else { &c.rope },
+            rope_factors: None,
+            scale: c.attention_scale,
+            window: c.window(layer.kind),
+            norm_eps: eps,
+        };
+        let h = g.rms_norm("attn_norm", &x, Some(&layer.attn_norm), eps, None);
+        let mut a = attention(g, &h, &layer.attn, how);
+        if i + 1 == w.layers.len() {
+            [x, a] = wanted_rows(g, [("residual_rows", &x), ("attn_rows", &a)]);
+        }
+        let a = g.rms_norm("post_attn_norm", &a, Some(&layer.post_attn_norm), eps, None);
+        x = g.add("attn_residual", &x, &a);
+        let h = g.rms_norm("ffn_norm", &x, Some(&layer.ffn_norm), eps, None);
+        let f = ffn(g, &h, &layer.ffn, Act::GeluTanh);
+        let f = g.rms_norm("post_ffn_norm", &f, Some(&layer.post_ffn_norm), eps, None);
+        x = g.add("layer_out", &x, &f);
+    }
+    g.layer(None);
+    let h = g.rms_norm("output_norm", &x, Some(&w.output_norm), eps, None);
+    match c.final_softcap {
+        Some(cap) => {
+            let logits = w.output.apply(g, "uncapped_logits", &h);
+            g.softcap("logits", &logits, cap)
+        }
+        None => w.output.apply(g, "logits", &h),
+    }
+}

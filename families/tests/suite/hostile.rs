@@ -1,0 +1,200 @@
+//! Damaged checkpoints are refused by the key or tensor at fault; none makes a family panic or build something huge.
+
+use std::sync::LazyLock;
+
+use bantam_family_api::{Checkpoint, MetaValue};
+use bantam_graph::Graph;
+use proptest::prelude::*;
+
+use crate::support::fixtures;
+
+static CHECKPOINTS: LazyLock<Vec<Checkpoint>> =
+    LazyLock::new(|| fixtures().into_iter().map(|fixture| fixture.checkpoint).collect());
+
+/// Tensors that a family can do without.
+fn is_optional(tensor: &str) -> bool {
+    tensor == "output.weight" || tensor == "rope_freqs.weight" || tensor.ends_with(".bias")
+}
+
+fn reads(graph: &Graph, tensor: &str) -> bool {
+    graph.weights.iter().any(|weight| weight.expr.tensors().contains(&tensor))
+}
+
+#[test]
+fn every_tensor_of_the_fixtures_is_used() {
+    for checkpoint in &*CHECKPOINTS {
+        let graph = bantam_families::describe(checkpoint).unwrap().text;
+        checkpoint.tensors.keys().for_each(|tensor| assert!(reads(&graph, tensor), "{tensor}"));
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_named_unless_it_is_optional() {
+    for checkpoint in &*CHECKPOINTS {
+        for tensor in checkpoint.tensors.keys() {
+            let mut damaged = checkpoint.clone();
+            damaged.tensors.remove(tensor);
+            match bantam_families::describe(&damaged) {
+                Ok(model) => assert!(is_optional(tensor) && !reads(&model.text, tensor), "{tensor}"),
+                Err(e) => assert!(e.to_string().contains(tensor.as_str()), "{tensor}: {e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_misshapen_tensor_is_named_with_both_shapes() {
+    for checkpoint in &*CHECKPOINTS {
+        for (tensor, meta) in &checkpoint.tensors {
+            let mut damaged = checkpoint.clone();
+            let shape = &mut damaged.tensors.get_mut(tensor).unwrap().shape;
+            *shape.last_mut().unwrap() += 2;
+            let found = format!("{shape:?}");
+            let message = bantam_families::describe(&damaged).unwrap_err().to_string();
+            assert!(message.contains(tensor.as_str()) && message.contains(&found), "{tensor}: {message}");
+            if tensor != "token_embd.weight" {
+                assert!(message.contains(&format!("{:?}", meta.shape)), "{tensor}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused_by_key() {
+    let cases = [
+        ("attention.head_count", 0),
+        ("attention.head_count", u64::MAX),
+        ("attention.head_count_kv", 0),
+        ("attention.head_count_kv", 5),
+        ("block_count", 0),
+        ("block_count", u64::MAX),
+        ("embedding_length", 0),
+        ("context_length", u64::MAX),
+        ("attention.key_length", 0),
+        ("attention.key_length", 1 << 40),
+        ("rope.dimension_count", 3),
+        ("rope.dimension_count", 1 << 20),
+        ("feed_forward_length", u64::MAX),
+    ];
+    for checkpoint in CHECKPOINTS.iter().filter(|c| c.architecture != "qwen3moe") {
+        for (key, value) in cases {
+            let key = format!("{}.{key}", checkpoint.architecture);
+            let mut damaged = checkpoint.clone();
+            damaged.metadata.insert(key.clone(), MetaValue::Uint(value));
+            let message = bantam_families::describe(&damaged).unwrap_err().to_string();
+            assert!(message.contains(&key), "{key} = {value}: {message}");
+        }
+    }
+}
+
+#[test]
+fn more_tokens_than_embeddings_are_refused() {
+    let mut damaged = CHECKPOINTS[0].clone();
+    let tokens = MetaValue::Omitted { r#type: "string".into(), length: 1 << 20 };
+    damaged.metadata.insert("tokenizer.ggml.tokens".into(), tokens);
+    assert!(bantam_families::describe(&damaged).unwrap_err().to_string().contains("tokenizer.ggml.tokens"));
+}
+
+fn meta_value() -> impl Strategy<Value = MetaValue> {
+    let number = prop_oneof![0_u64..70, any::<u64>(), Just(1 << 31), Just(u64::from(u32::MAX)), Just(i64::MAX as u64)];
+    let leaf = prop_oneof![
+        4 => number.clone().prop_map(MetaValue::Uint),
+        1 => any::<bool>().prop_map(MetaValue::Bool),
+        1 => any::<i64>().prop_map(|n| MetaValue::Int(n.min(-1))),
+        2 => any::<f64>().prop_map(MetaValue::Float),
+        1 => prop_oneof!["linear", "yarn", "none", ".{0,8}"].prop_map(MetaValue::Text),
+        1 => number.prop_map(|length| MetaValue::Omitted { r#type: "u32".into(), length }),
+    ];
+    leaf.clone()
+        .prop_recursive(1, 8, 8, move |_| proptest::collection::vec(leaf.clone(), 0..8).prop_map(MetaValue::Array))
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Set(usize, MetaValue),
+    RemoveKey(usize),
+    Extent(usize, usize, usize),
+    RemoveAxis(usize),
+    RemoveTensor(usize),
+    RenameTensor(usize, String),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let extent = prop_oneof![0_usize..9, any::<usize>(), Just(1 << 31)];
+    prop_oneof![
+        6 => (any::<usize>(), meta_value()).prop_map(|(at, value)| Damage::Set(at, value)),
+        1 => any::<usize>().prop_map(Damage::RemoveKey),
+        2 => (any::<usize>(), any::<usize>(), extent).prop_map(|(at, axis, n)| Damage::Extent(at, axis, n)),
+        1 => any::<usize>().prop_map(Damage::RemoveAxis),
+        1 => any::<usize>().prop_map(Damage::RemoveTensor),
+        1 => (any::<usize>(), "blk\\.[0-2]\\.(attn_qkv|ffn_gate_up_exps|attn_q)\\.(weight|bias|scale)")
+            .prop_map(|(at, name)| Damage::RenameTensor(at, name)),
+    ]
+}
+
+/// Keys that families read, beside those that the fixture has.
+const KEYS: &[&str] = &[
+    "expert_count",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "attention.scale",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "final_logit_softcapping",
+    "rope.dimension_count",
+    "rope.freq_base_swa",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.yarn_beta_fast",
+];
+
+fn apply(checkpoint: &mut Checkpoint, damage: Damage) {
+    let prefix = format!("{}.", checkpoint.architecture);
+    let mut keys: Vec<String> = checkpoint.metadata.keys().filter(|k| k.starts_with(&prefix)).cloned().collect();
+    keys.extend(KEYS.iter().map(|key| format!("{prefix}{key}")));
+    let names: Vec<String> = checkpoint.tensors.keys().cloned().collect();
+    if names.is_empty() {
+        return;
+    }
+    let name = |at: usize| &names[at % names.len()];
+    match damage {
+        Damage::Set(at, value) => drop(checkpoint.metadata.insert(keys[at % keys.len()].clone(), value)),
+        Damage::RemoveKey(at) => drop(checkpoint.metadata.remove(&keys[at % keys.len()])),
+        Damage::Extent(at, axis, extent) => {
+            let shape = &mut checkpoint.tensors.get_mut(name(at)).unwrap().shape;
+            if !shape.is_empty() {
+                let axis = axis % shape.len();
+                shape[axis] = extent;
+            }
+        }
+        Damage::RemoveAxis(at) => drop(checkpoint.tensors.get_mut(name(at)).unwrap().shape.pop()),
+        Damage::RemoveTensor(at) => drop(checkpoint.tensors.remove(name(at))),
+        Damage::RenameTensor(at, to) => {
+            let meta = checkpoint.tensors.remove(name(at)).unwrap();
+            checkpoint.tensors.insert(to, meta);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn damage_ends_in_an_error_or_in_a_graph_that_fits_the_checkpoint(
+        which in any::<usize>(),
+        damages in proptest::collection::vec(damage(), 1..5),
+    ) {
+        let mut checkpoint = CHECKPOINTS[which % CHECKPOINTS.len()].clone();
+        damages.into_iter().for_each(|damage| apply(&mut checkpoint, damage));
+        if let Ok(model) = bantam_families::describe(&checkpoint) {
+            bantam_graph::check(&model.text).unwrap();
+            prop_assert!(model.text.nodes.len() <= 40 * checkpoint.tensors.len());
+            for weight in &model.text.weights {
+                for tensor in weight.expr.tensors() {
+                    prop_assert!(checkpoint.has(tensor), "{tensor}");
+                }
+            }
+        }
+    }
+}

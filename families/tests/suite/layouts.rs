@@ -1,0 +1,108 @@
+//! Other layouts of the same numbers give the same logits.
+
+use crate::{
+    interpreter::{self, Tensor},
+    support::{Fixture, fixture},
+};
+
+fn logits(fixture: &Fixture) -> Vec<f64> {
+    let model = bantam_families::describe(&fixture.checkpoint).unwrap();
+    let tokens = fixture.ids("prompt");
+    let rows: Vec<usize> = (0..tokens.len()).collect();
+    let mut values = interpreter::run(&model.text, &|name| fixture.tensors[name].clone(), &tokens, &rows);
+    values.remove(&model.text.output).unwrap().data
+}
+
+fn assert_same_logits(changed: &Fixture, original: &Fixture) {
+    let (changed, original) = (logits(changed), logits(original));
+    let difference = changed.iter().zip(&original).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(difference < 1e-9, "logits differ by {difference}");
+}
+
+fn layers(fixture: &Fixture) -> usize {
+    (0..).take_while(|i| fixture.tensors.contains_key(&format!("blk.{i}.attn_norm.weight"))).count()
+}
+
+/// Joins tensors along their first axis.
+fn joined(parts: Vec<Tensor>) -> Tensor {
+    let mut shape = parts[0].shape.clone();
+    shape[0] = parts.iter().map(|part| part.shape[0]).sum();
+    Tensor { shape, data: parts.into_iter().flat_map(|part| part.data).collect() }
+}
+
+#[test]
+fn queries_keys_and_values_may_be_fused() {
+    for name in ["llama-dense", "qwen2-dense", "qwen3-dense", "gemma3-dense"] {
+        let original = fixture(name);
+        let mut fused = original.clone();
+        for i in 0..layers(&original) {
+            for part in ["weight", "bias"] {
+                let names = ["q", "k", "v"].map(|x| format!("blk.{i}.attn_{x}.{part}"));
+                if names.iter().all(|name| fused.tensors.contains_key(name)) {
+                    let qkv = joined(names.iter().map(|name| fused.take(name)).collect());
+                    fused.put(&format!("blk.{i}.attn_qkv.{part}"), qkv);
+                }
+            }
+        }
+        assert_same_logits(&fused, &original);
+    }
+}
+
+#[test]
+fn gates_and_ups_of_experts_may_be_fused() {
+    let original = fixture("qwen3moe-a");
+    let mut fused = original.clone();
+    for i in 0..layers(&original) {
+        let gate = fused.take(&format!("blk.{i}.ffn_gate_exps.weight"));
+        let up = fused.take(&format!("blk.{i}.ffn_up_exps.weight"));
+        let &[experts, ffn, hidden] = gate.shape.as_slice() else { panic!("{:?}", gate.shape) };
+        let size = ffn * hidden;
+        let pairs = gate.data.chunks_exact(size).zip(up.data.chunks_exact(size));
+        let data = pairs.flat_map(|(gate, up)| [gate, up].concat()).collect();
+        fused.put(&format!("blk.{i}.ffn_gate_up_exps.weight"), Tensor { shape: vec![experts, 2 * ffn, hidden], data });
+    }
+    assert_same_logits(&fused, &original);
+}
+
+#[test]
+fn experts_that_are_all_alike_equal_the_dense_block() {
+    let original = fixture("llama-dense");
+    let mut mixture = original.clone();
+    for i in 0..layers(&original) {
+        for name in ["gate", "up", "down"] {
+            let dense = mixture.take(&format!("blk.{i}.ffn_{name}.weight"));
+            let shape = [&[3], dense.shape.as_slice()].concat();
+            mixture.put(&format!("blk.{i}.ffn_{name}_exps.weight"), Tensor { shape, data: dense.data.repeat(3) });
+        }
+        let norm = &original.tensors[&format!("blk.{i}.ffn_norm.weight")].data;
+        let router = Tensor { shape: vec![3, norm.len()], data: norm.repeat(3) };
+        mixture.put(&format!("blk.{i}.ffn_gate_inp.weight"), router);
+    }
+    mixture.set("expert_count", bantam_family_api::MetaValue::Uint(3));
+    mixture.set("expert_used_count", bantam_family_api::MetaValue::Uint(2));
+    assert_same_logits(&mixture, &original);
+}
+
+#[test]
+fn biases_of_zero_change_nothing_and_others_do() {
+    let original = fixture("llama-dense");
+    for (entry, same) in [(0.0, true), (0.5, false)] {
+        let mut biased = original.clone();
+        for i in 0..layers(&original) {
+            for name in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"] {
+                let rows = original.tensors[&format!("blk.{i}.{name}.weight")].shape[0];
+                biased.put(&format!("blk.{i}.{name}.bias"), Tensor { shape: vec![rows], data: vec![entry; rows] });
+            }
+        }
+        assert_eq!(logits(&biased) == logits(&original), same);
+    }
+}
+
+#[test]
+fn an_output_matrix_may_be_missing_where_it_equals_the_embedding() {
+    let mut untied = fixture("qwen3-untied");
+    untied.put("output.weight", untied.tensors["token_embd.weight"].clone());
+    let mut tied = untied.clone();
+    tied.take("output.weight");
+    assert_same_logits(&tied, &untied);
+}

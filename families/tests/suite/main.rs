@@ -1,0 +1,10 @@
+//! What the built-in families promise, checked without a backend.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod config;
+mod golden;
+mod hostile;
+mod interpreter;
+mod layouts;
+mod support;

@@ -1,1 +1,3 @@
 //! The actors, loading, caches and sampling.
+
+pub mod load;

@@ -106,14 +106,14 @@ impl Checkpoint {
         })
     }
 
-    /// Checks a tensor's shape.
+    /// Checks a tensor's shape. First axes of extent 1 do not count: some writers drop them.
     ///
     /// # Errors
     /// If it is missing or has another shape.
     pub fn expect(&self, tensor: &str, shape: &[usize]) -> Result<(), FamilyError> {
         let found = self.tensors.get(tensor).map(|t| &t.shape);
         match found {
-            Some(found) if found == shape => Ok(()),
+            Some(found) if without_leading_ones(found) == without_leading_ones(shape) => Ok(()),
             _ => Err(FamilyError::Tensor {
                 tensor: tensor.into(),
                 expected: format!("shape {shape:?}"),
@@ -121,6 +121,11 @@ impl Checkpoint {
             }),
         }
     }
+}
+
+fn without_leading_ones(shape: &[usize]) -> &[usize] {
+    let ones = shape.iter().take_while(|&&n| n == 1).count();
+    shape.get(ones..).unwrap_or_default()
 }
 
 /// Typed access to the metadata under a prefix. Every error names the whole key.

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 
 use bantam_graph::{Graph, InputSource, Op};
 
+pub(crate) use weights::evaluate;
+
 /// Numbers in a row-major shape.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tensor {
@@ -56,7 +58,7 @@ pub(crate) fn run(
     tokens: &[u32],
     logit_rows: &[usize],
 ) -> HashMap<String, Value> {
-    let weights = weights::evaluate(graph, tensor);
+    let weights = evaluate(graph, tensor);
     let mut values = HashMap::new();
     for node in &graph.nodes {
         let value = |name: &str| -> &Value { values.get(name).unwrap_or_else(|| panic!("no value `{name}`")) };

@@ -1,0 +1,168 @@
+//! How the integers of a weight tile lie in memory.
+//!
+//! The unit is one block of 32 columns of a tile's 16 rows. Four neighbouring columns of a row, a *quad*, fill the four
+//! bytes of the row's lane. Integers of fewer than 8 bits are split into planes of 4, 2 and 1 bits, the low bits first;
+//! a vector of a plane holds the quads of as many neighbouring columns as its bits leave room for. So a block of b-bit
+//! integers takes b vectors of 64 bytes, and any of its 8 quads is a few shifts and masks away.
+
+use super::simd::{LANES, Simd};
+
+/// Columns of a block.
+pub(super) const BLOCK: usize = 32;
+/// Bytes of a vector.
+const VECTOR: usize = 4 * LANES;
+
+/// The integers of a weight format.
+pub(super) trait Codes: 'static {
+    /// Bits of a stored integer: 1 to 6, or 8.
+    const BITS: usize;
+    /// What a stored integer exceeds the weight's by: zero or a power of two, at most 128.
+    const BIAS: i32;
+    /// What the stored integers, all below 16, stand for: the weight's integer + 128, which is then the bias.
+    const TABLE: Option<[u8; 16]> = None;
+}
+
+/// Integers that stand for themselves, minus a bias.
+pub(super) struct Ints<const BITS: usize, const BIAS: i32>;
+
+impl<const BITS: usize, const BIAS: i32> Codes for Ints<BITS, BIAS> {
+    const BITS: usize = BITS;
+    const BIAS: i32 = BIAS;
+}
+
+/// One bit: −1 or 1.
+pub(super) struct Signs;
+
+impl Codes for Signs {
+    const BITS: usize = 1;
+    const BIAS: i32 = 128;
+    const TABLE: Option<[u8; 16]> = Some(biased([-1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+}
+
+/// The non-linear four-bit code of the IQ4 formats.
+pub(super) struct Iq4;
+
+impl Codes for Iq4 {
+    const BITS: usize = 4;
+    const BIAS: i32 = 128;
+    const TABLE: Option<[u8; 16]> =
+        Some(biased([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]));
+}
+
+/// Four-bit floats (sign, two exponent bits, one mantissa bit), doubled to be whole.
+pub(super) struct E2m1;
+
+impl Codes for E2m1 {
+    const BITS: usize = 4;
+    const BIAS: i32 = 128;
+    const TABLE: Option<[u8; 16]> = Some(biased([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]));
+}
+
+/// A table of integers as [`Codes::TABLE`] wants it.
+const fn biased(integers: [i8; 16]) -> [u8; 16] {
+    let mut table = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        table[i] = (integers[i] as u8) ^ 0x80;
+        i += 1;
+    }
+    table
+}
+
+/// Bytes of one block of a tile.
+pub(super) const fn block_bytes<C: Codes>() -> usize {
+    C::BITS * VECTOR
+}
+
+/// The accumulators' start for a run of activations with this negated sum: it takes the bias out.
+#[inline(always)]
+pub(super) fn start<S: Simd, C: Codes>(simd: S, negated_sum: i32) -> S::I {
+    match C::BIAS {
+        0 => simd.splat_int(0),
+        128 => simd.start_biased(negated_sum),
+        bias => simd.shl(simd.splat_int(negated_sum), bias.trailing_zeros()),
+    }
+}
+
+/// Adds the dot products of one quad.
+#[inline(always)]
+pub(super) fn dot<S: Simd, C: Codes>(simd: S, acc: S::I, weights: S::W, activations: S::X) -> S::I {
+    if C::BIAS == 128 { simd.dot_biased(acc, weights, activations) } else { simd.dot(acc, weights, activations) }
+}
+
+/// The weights of quad `q` (0 to 7) of a block.
+///
+/// # Safety
+/// `block` must be valid for reading [`block_bytes`].
+#[inline(always)]
+pub(super) unsafe fn quad<S: Simd, C: Codes>(simd: S, block: *const u8, q: usize) -> S::W {
+    // SAFETY: the planes of the block lie within its bytes, in this order.
+    let codes = unsafe {
+        match C::BITS {
+            1 => plane::<S, 1>(simd, block, q, 0),
+            2 => plane::<S, 2>(simd, block, q, 0),
+            3 => simd.or(plane::<S, 2>(simd, block, q, 0), plane::<S, 1>(simd, block.add(2 * VECTOR), q, 2)),
+            4 => plane::<S, 4>(simd, block, q, 0),
+            5 => simd.or(plane::<S, 4>(simd, block, q, 0), plane::<S, 1>(simd, block.add(4 * VECTOR), q, 4)),
+            6 => simd.or(plane::<S, 4>(simd, block, q, 0), plane::<S, 2>(simd, block.add(4 * VECTOR), q, 4)),
+            _ => simd.load_bytes(block.add(q * VECTOR)),
+        }
+    };
+    match &C::TABLE {
+        Some(table) => simd.lookup(table, codes),
+        None => codes,
+    }
+}
+
+/// Quad `q` of a plane of `BITS` bits, moved to bit `to`.
+///
+/// # Safety
+/// `plane` must be valid for reading `BITS` vectors.
+#[inline(always)]
+unsafe fn plane<S: Simd, const BITS: usize>(simd: S, plane: *const u8, q: usize, to: usize) -> S::W {
+    let fields = 8 / BITS;
+    // SAFETY: `q` is below 8, so the vector is one of the plane's `BITS`.
+    let vector = unsafe { simd.load_bytes(plane.add(q / fields * VECTOR)) };
+    let from = q % fields * BITS;
+    let mask = (((1 << BITS) - 1) << to) as u8;
+    if from >= to {
+        simd.shr_and(vector, (from - to) as u32, mask)
+    } else {
+        simd.shl_and(vector, (to - from) as u32, mask)
+    }
+}
+
+/// The stored integer of a weight's integer.
+pub(super) fn encode<C: Codes>(integer: i8) -> u8 {
+    let biased = (i32::from(integer) + C::BIAS) as u8;
+    match C::TABLE {
+        Some(table) => table.iter().position(|entry| *entry == biased).unwrap_or(0) as u8,
+        None => biased,
+    }
+}
+
+/// Writes one row's integers of a block to its lane. `out` is the block, all zeros in this lane before.
+pub(super) fn pack_lane<C: Codes>(integers: &[u8; BLOCK], lane: usize, out: &mut [u8]) {
+    let low = match C::BITS {
+        bits @ (1 | 2 | 4 | 8) => bits,
+        3 => 2,
+        _ => 4,
+    };
+    let (low_plane, high_plane) = out.split_at_mut(low * VECTOR);
+    pack_plane(integers, lane, 0, low, low_plane);
+    if low < C::BITS {
+        pack_plane(integers, lane, low, C::BITS - low, high_plane);
+    }
+}
+
+/// Writes `bits` bits of each integer, from bit `from`, to a plane.
+fn pack_plane(integers: &[u8; BLOCK], lane: usize, from: usize, bits: usize, plane: &mut [u8]) {
+    let fields = 8 / bits;
+    let mask = ((1u16 << bits) - 1) as u8;
+    let (quads, _) = integers.as_chunks::<4>();
+    for (vector, group) in plane.chunks_exact_mut(VECTOR).zip(quads.chunks(fields)) {
+        for (i, byte) in vector.iter_mut().skip(4 * lane).take(4).enumerate() {
+            *byte = group.iter().enumerate().fold(0, |acc, (f, quad)| acc | (((quad[i] >> from) & mask) << (f * bits)));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The quantized formats that are repacked: which integers, which scales, and how a block of the file becomes a lane.
+
+use super::codes::{self, BLOCK, Codes, E2m1, Ints, Iq4, Signs};
+use super::scales::{FourBit, FourHalves, Half, HalfWithMin, HalvedPower, Scales, SignedByte, SixBit, put};
+use super::simd::LANES;
+use bantam_gguf::{GgmlType, UnpackedBlock, unpack_block};
+use half::f16;
+
+/// A quantized format with a packed layout of its own. A block of the file has [`Scales::SPAN`] columns.
+pub(super) trait Format: 'static {
+    /// The format in the file.
+    const TYPE: GgmlType;
+    type Codes: Codes;
+    type Scales: Scales;
+
+    /// Writes the scales of a row's block to its lane of a record.
+    fn pack_scales(block: &[u8], lane: usize, record: &mut [u8]);
+}
+
+/// Runs `$body` with `$format` bound to the [`Format`] of a type, `$other` for types without a packed layout.
+macro_rules! with_format {
+    ($ty:expr, $format:ident => $body:expr, _ => $other:expr) => {
+        $crate::linear::format::with_format!(@match $ty, $format, $body, $other,
+            Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
+            IQ4_NL, IQ4_XS, MXFP4, NVFP4, TQ1_0, TQ2_0, Q1_0, Q2_0)
+    };
+    (@match $ty:expr, $format:ident, $body:expr, $other:expr, $($name:ident),*) => {
+        match $ty {
+            $(GgmlType::$name => { type $format = $crate::linear::format::$name; $body })*
+            _ => $other,
+        }
+    };
+}
+pub(super) use with_format;
+
+macro_rules! formats {
+    ($($name:ident: $codes:ty, $scales:ty, |$block:ident, $lane:ident, $record:ident| $pack:expr;)*) => {$(
+        #[allow(non_camel_case_types, reason = "the spelling of the format names in the field")]
+        pub(super) struct $name;
+
+        impl Format for $name {
+            const TYPE: GgmlType = GgmlType::$name;
+            type Codes = $codes;
+            type Scales = $scales;
+
+            fn pack_scales($block: &[u8], $lane: usize, $record: &mut [u8]) {
+                $pack
+            }
+        }
+    )*};
+}
+
+formats! {
+    Q4_0: Ints<4, 8>, Half<32>, |block, lane, record| half_first(block, lane, record);
+    Q4_1: Ints<4, 0>, HalfWithMin, |block, lane, record| half_with_min(block, lane, record);
+    Q5_0: Ints<5, 16>, Half<32>, |block, lane, record| half_first(block, lane, record);
+    Q5_1: Ints<5, 0>, HalfWithMin, |block, lane, record| half_with_min(block, lane, record);
+    Q8_0: Ints<8, 128>, Half<32>, |block, lane, record| half_first(block, lane, record);
+    Q1_0: Signs, Half<128>, |block, lane, record| half_first(block, lane, record);
+    Q2_0: Ints<2, 1>, Half<64>, |block, lane, record| half_first(block, lane, record);
+    TQ1_0: Ints<2, 1>, Half<256>, |block, lane, record| half_last(block, lane, record);
+    TQ2_0: Ints<2, 1>, Half<256>, |block, lane, record| half_last(block, lane, record);
+    Q2_K: Ints<2, 0>, FourBit, |block, lane, record| four_bit(block, lane, record);
+    Q3_K: Ints<3, 4>, SignedByte<16>, |block, lane, record| q3_k(block, lane, record);
+    Q4_K: Ints<4, 0>, SixBit, |block, lane, record| six_bit(block, lane, record);
+    Q5_K: Ints<5, 0>, SixBit, |block, lane, record| six_bit(block, lane, record);
+    Q6_K: Ints<6, 32>, SignedByte<16>, |block, lane, record| q6_k(block, lane, record);
+    IQ4_NL: Iq4, Half<32>, |block, lane, record| half_first(block, lane, record);
+    IQ4_XS: Iq4, SignedByte<32>, |block, lane, record| iq4_xs(block, lane, record);
+    MXFP4: E2m1, HalvedPower, |block, lane, record| put(record, lane, &block[..1]);
+    NVFP4: E2m1, FourHalves, |block, lane, record| unpacked_halves(block, lane, record);
+}
+
+/// A block that starts with its scale.
+fn half_first(block: &[u8], lane: usize, record: &mut [u8]) {
+    if let Some(d) = block.first_chunk::<2>() {
+        put(record, 2 * lane, d);
+    }
+}
+
+/// A block that ends with its scale.
+fn half_last(block: &[u8], lane: usize, record: &mut [u8]) {
+    if let Some(d) = block.last_chunk::<2>() {
+        put(record, 2 * lane, d);
+    }
+}
+
+/// A block that starts with its scale and a number to add, which is the minimum negated.
+fn half_with_min(block: &[u8], lane: usize, record: &mut [u8]) {
+    if let Some(&[d0, d1, m0, m1]) = block.first_chunk() {
+        put(record, 2 * lane, &[d0, d1]);
+        put(record, 2 * (LANES + lane), &[m0, m1 ^ 0x80]);
+    }
+}
+
+/// A block that starts with `d`, `dmin` and twelve bytes of six-bit integers.
+fn six_bit(block: &[u8], lane: usize, record: &mut [u8]) {
+    let Some(&[d0, d1, m0, m1, ref packed @ ..]) = block.first_chunk::<16>() else { return };
+    let (mut scales, mut mins) = ([0; 8], [0; 8]);
+    for j in 0..4 {
+        scales[j] = packed[j] & 63;
+        mins[j] = packed[j + 4] & 63;
+        scales[j + 4] = (packed[j + 8] & 15) | (packed[j] >> 6 << 4);
+        mins[j + 4] = (packed[j + 8] >> 4) | (packed[j + 4] >> 6 << 4);
+    }
+    SixBit::pack_lane([d0, d1], [m0, m1], scales, mins, lane, record);
+}
+
+/// A block that starts with sixteen bytes of scales and minimums and ends with `d` and `dmin`.
+fn four_bit(block: &[u8], lane: usize, record: &mut [u8]) {
+    if let (Some(packed), Some(&[d0, d1, m0, m1])) = (block.first_chunk(), block.last_chunk()) {
+        FourBit::pack_lane([d0, d1], [m0, m1], packed, lane, record);
+    }
+}
+
+/// A block that ends with sixteen six-bit scales in twelve bytes, less 32, and `d`.
+fn q3_k(block: &[u8], lane: usize, record: &mut [u8]) {
+    let Some(&[ref packed @ .., d0, d1]) = block.last_chunk::<14>() else { return };
+    let scales: [i8; 16] = std::array::from_fn(|k| {
+        let low = (packed[k % 8] >> (4 * (k / 8))) & 15;
+        let high = (packed[8 + k % 4] >> (2 * (k / 4))) & 3;
+        (low | (high << 4)) as i8 - 32
+    });
+    SignedByte::<16>::pack_lane([d0, d1], &scales, lane, record);
+}
+
+/// A block that ends with sixteen signed scales and `d`.
+fn q6_k(block: &[u8], lane: usize, record: &mut [u8]) {
+    if let Some(&[ref scales @ .., d0, d1]) = block.last_chunk::<18>() {
+        SignedByte::<16>::pack_lane([d0, d1], &scales.map(|s| s as i8), lane, record);
+    }
+}
+
+/// A block that starts with `d`, two high bits for each of eight scales, four low bits for each; less 32.
+fn iq4_xs(block: &[u8], lane: usize, record: &mut [u8]) {
+    let Some(&[d0, d1, h0, h1, ref low @ ..]) = block.first_chunk::<8>() else { return };
+    let high = u16::from_le_bytes([h0, h1]);
+    let scales: [i8; 8] = std::array::from_fn(|k| {
+        let low = (low[k / 2] >> (4 * (k % 2))) & 15;
+        let high = ((high >> (2 * k)) & 3) as u8;
+        (low | (high << 4)) as i8 - 32
+    });
+    SignedByte::<32>::pack_lane([d0, d1], &scales, lane, record);
+}
+
+/// A block whose four scales are whatever they unpack to; all of them are exact in half precision.
+fn unpacked_halves(block: &[u8], lane: usize, record: &mut [u8]) {
+    let mut unpacked = UnpackedBlock::new();
+    if unpack_block(GgmlType::NVFP4, block, &mut unpacked).is_ok() {
+        for (j, scale) in unpacked.scale[..4].iter().enumerate() {
+            put(record, 2 * (j * LANES + lane), &f16::from_f32(*scale).to_le_bytes());
+        }
+    }
+}
+
+/// Columns that lie together, scales before integers: as many as keep a kernel's working set in the first-level cache,
+/// and a multiple of every format's block.
+pub(super) const PANEL: usize = 512;
+
+/// Where the parts of a tile of `F` are.
+pub(super) struct Layout {
+    cols: usize,
+    codes_at: usize,
+    full_panel: usize,
+    /// Bytes of a tile; a multiple of 64.
+    pub(super) tile: usize,
+}
+
+impl Layout {
+    /// The layout of tiles of `cols` columns, a multiple of the format's block.
+    pub(super) fn new<F: Format>(cols: usize) -> Self {
+        let panel = |cols| codes_at::<F>(cols) + cols / BLOCK * codes::block_bytes::<F::Codes>();
+        let (full, rest) = (cols / PANEL, cols % PANEL);
+        let full_panel = panel(PANEL);
+        Self { cols, codes_at: codes_at::<F>(PANEL), full_panel, tile: full * full_panel + panel(rest) }
+    }
+
+    /// The panels: columns, bytes of the tile where the records start, bytes from there to the integers.
+    pub(super) fn panels<F: Format>(&self) -> impl Iterator<Item = Panel> + use<F> {
+        let (cols, full_panel, full_codes_at) = (self.cols, self.full_panel, self.codes_at);
+        (0..cols.div_ceil(PANEL)).map(move |i| {
+            let len = PANEL.min(cols - i * PANEL);
+            let codes_at = if len == PANEL { full_codes_at } else { codes_at::<F>(len) };
+            Panel { first: i * PANEL, cols: len, records_at: i * full_panel, codes_at: i * full_panel + codes_at }
+        })
+    }
+}
+
+/// One panel of a tile.
+#[derive(Clone, Copy)]
+pub(super) struct Panel {
+    /// The first column.
+    pub(super) first: usize,
+    /// How many columns.
+    pub(super) cols: usize,
+    /// Where its records are in the tile.
+    pub(super) records_at: usize,
+    /// Where its integers are in the tile.
+    pub(super) codes_at: usize,
+}
+
+/// Bytes of the records of `cols` columns, with what aligns the integers behind them.
+fn codes_at<F: Format>(cols: usize) -> usize {
+    (cols / F::Scales::SPAN * F::Scales::BYTES).next_multiple_of(4 * LANES)
+}
+
+/// Packs up to 16 rows of `F` into a tile that is all zeros.
+pub(super) fn pack_tile<F: Format>(rows: &[u8], row_bytes: usize, cols: usize, tile: &mut [u8]) {
+    let layout = Layout::new::<F>(cols);
+    for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
+        for panel in layout.panels::<F>() {
+            let blocks = row.chunks_exact(F::TYPE.block_bytes());
+            let blocks = blocks.skip(panel.first / F::Scales::SPAN).take(panel.cols / F::Scales::SPAN);
+            let (head, codes) = tile.split_at_mut(panel.codes_at);
+            let records = head[panel.records_at..].chunks_exact_mut(F::Scales::BYTES);
+            let codes = codes.chunks_exact_mut(F::Scales::SPAN / BLOCK * codes::block_bytes::<F::Codes>());
+            for ((block, record), codes) in blocks.zip(records).zip(codes) {
+                F::pack_scales(block, lane, record);
+                pack_codes::<F>(block, lane, codes);
+            }
+        }
+    }
+}
+
+/// Packs the integers of one block into a lane.
+fn pack_codes<F: Format>(block: &[u8], lane: usize, out: &mut [u8]) {
+    let mut unpacked = UnpackedBlock::new();
+    if unpack_block(F::TYPE, block, &mut unpacked).is_err() {
+        return;
+    }
+    let parts = unpacked.q.as_chunks::<BLOCK>().0;
+    for (part, out) in parts.iter().zip(out.chunks_exact_mut(codes::block_bytes::<F::Codes>())) {
+        codes::pack_lane::<F::Codes>(&part.map(codes::encode::<F::Codes>), lane, out);
+    }
+}

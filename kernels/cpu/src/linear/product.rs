@@ -1,0 +1,234 @@
+//! Multiplication: walks tiles and panels and hands the rows to the kernels.
+
+use super::activation::{Activations, QBlock};
+use super::batch::{Batch, MatmulError, Output, check};
+use super::buffer::Buffer;
+use super::codes::BLOCK;
+use super::float::{Bf16, F16, F32, FloatStrip, FloatWeights};
+use super::format::{PANEL, Panel, with_format};
+use super::matrix::PackedMatrix;
+use super::panels::{Packed, Panels, Raw};
+use super::raw::{PANEL_BYTES, is_raw};
+use super::scales::vectors;
+use super::simd::{Job, LANES, Simd, with_simd};
+use super::strip::{MAX_ROWS, MAX_TILES, QuantizedStrip, Strip};
+use bantam_gguf::GgmlType;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// What a thread needs beside its stack; one per thread, made once.
+pub struct Scratch {
+    scales: Buffer,
+    codes: Buffer,
+}
+
+/// Floats that the scales of a panel of every tile expand to, at most.
+const PANEL_SCALES: usize = PANEL / BLOCK * MAX_TILES * vectors(true, true) * LANES;
+
+impl Scratch {
+    /// Scratch for any multiplication; `None` where there is no memory.
+    pub fn new() -> Option<Self> {
+        let scales = Buffer::zeroed(PANEL_SCALES * size_of::<f32>())?;
+        let codes = Buffer::zeroed(MAX_TILES * PANEL_BYTES)?;
+        Some(Self { scales, codes })
+    }
+}
+
+/// Multiplies: output row `r`, column `n` becomes the sum over `k` of `weights[n][k] · input[r][k]`, for all rows of the
+/// batch and the matrix rows of `tiles`. `matrix` is the index in the stack.
+///
+/// The bits of a result depend on its weight row, its activation row and the instruction set alone.
+///
+/// # Errors
+/// Where the activations have the wrong form, or a matrix, tile or row does not exist.
+///
+/// # Safety
+/// While this runs no one else may read or write the columns of `tiles` in the batch's output rows. Rows of `scatter` must
+/// differ from each other.
+pub unsafe fn matmul(
+    weights: &PackedMatrix,
+    matrix: usize,
+    batch: &Batch<'_>,
+    output: &Output<'_>,
+    tiles: Range<usize>,
+    scratch: &mut Scratch,
+) -> Result<(), MatmulError> {
+    check(weights, matrix, batch, output, &tiles)?;
+    if batch.rows == 0 || tiles.is_empty() {
+        return Ok(());
+    }
+    let product = Product { weights, tile_data: weights.tiles_of(matrix), batch, output, tiles, scratch };
+    match weights.ty() {
+        GgmlType::F32 => with_simd(weights.isa(), FloatProduct::<F32>(product, PhantomData)),
+        GgmlType::F16 => with_simd(weights.isa(), FloatProduct::<F16>(product, PhantomData)),
+        GgmlType::BF16 => with_simd(weights.isa(), FloatProduct::<Bf16>(product, PhantomData)),
+        ty if is_raw(ty) && ty.unpack_group() == 16 => product.run_quantized::<Raw<true>>(),
+        ty if is_raw(ty) => product.run_quantized::<Raw<false>>(),
+        ty => with_format!(ty, F => product.run_quantized::<Packed<F>>(), _ => {}),
+    }
+    Ok(())
+}
+
+/// A multiplication that [`check`] has passed.
+struct Product<'a> {
+    weights: &'a PackedMatrix,
+    tile_data: &'a [u8],
+    batch: &'a Batch<'a>,
+    output: &'a Output<'a>,
+    tiles: Range<usize>,
+    scratch: &'a mut Scratch,
+}
+
+impl Product<'_> {
+    fn run_quantized<K: Panels>(self) {
+        with_simd(self.weights.isa(), QuantizedProduct::<K>(self, PhantomData));
+    }
+
+    /// The bytes of tile `index`.
+    fn tile(&self, index: usize) -> &[u8] {
+        &self.tile_data[index * self.weights.tile_bytes()..][..self.weights.tile_bytes()]
+    }
+
+    /// The output places and the input rows (as indices) of `len` rows of the batch from `start` on.
+    fn fill_rows<X>(
+        &self,
+        strip: &mut Strip<X>,
+        start: usize,
+        len: usize,
+        tile: usize,
+        input: impl Fn(usize) -> *const X,
+    ) {
+        for i in 0..len {
+            let row = start + i;
+            let source = self.batch.gather.map_or(row, |list| list[row] as usize);
+            let target = self.batch.scatter.map_or(row, |list| list[row] as usize);
+            strip.x[i] = input(source);
+            strip.y[i] = self.output.place(target, tile * LANES);
+        }
+    }
+}
+
+/// How many lanes of tile `index` are rows of the matrix and wanted; none beyond the end.
+fn outputs(weights: &PackedMatrix, tiles: &Range<usize>, index: usize) -> usize {
+    if index < tiles.end { LANES.min(weights.rows() - index * LANES) } else { 0 }
+}
+
+/// Splits `rows` into runs of nearly equal length, at most `limit`: (start, length).
+fn runs(rows: usize, limit: usize) -> impl Iterator<Item = (usize, usize)> {
+    let count = rows.div_ceil(limit);
+    (0..count).map(move |i| (i * rows / count, (i + 1) * rows / count - i * rows / count))
+}
+
+/// Tiles to work on at once. One row or two wait for memory, which one stream of weights feeds best.
+fn tiles_at_once<S: Simd>(rows: usize) -> usize {
+    if rows <= 2 { 1 } else { S::TILES }
+}
+
+/// An empty strip.
+fn blank<X>() -> Strip<X> {
+    Strip {
+        weights: [std::ptr::null(); MAX_TILES],
+        scales: std::ptr::null(),
+        x: [std::ptr::null(); MAX_ROWS],
+        y: [std::ptr::null_mut(); MAX_ROWS],
+        len: 0,
+        outputs: [0; MAX_TILES],
+        first: true,
+    }
+}
+
+/// Runs the kernel for these numbers of tiles and rows.
+macro_rules! run_strip {
+    ($simd:ident, $tiles:ident, $rows:ident, |$r:ident, $t:ident| $strip:expr) => {
+        run_strip!(@match $simd, $tiles, $rows, $r, $t, $strip, (1, 1) (1, 2) (2, 2) (2, 3) (2, 4) (2, 5) (2, 6))
+    };
+    (@match $simd:ident, $tiles:ident, $rows:ident, $r:ident, $t:ident, $strip:expr, $(($tile:literal, $row:literal))*) => {
+        match ($tiles, $rows) {
+            $(($tile, $row) => {
+                const $t: usize = $tile;
+                const $r: usize = $row;
+                $simd.enter($strip);
+            })*
+            _ => debug_assert!(false, "no kernel for {} rows", $rows),
+        }
+    };
+}
+
+struct QuantizedProduct<'a, K>(Product<'a>, PhantomData<K>);
+
+impl<K: Panels> Job for QuantizedProduct<'_, K> {
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let tiles = tiles_at_once::<S>(self.0.batch.rows);
+        for tile in self.0.tiles.clone().step_by(tiles) {
+            for panel in K::panels(self.0.weights) {
+                self.panel(simd, tile, tiles, panel);
+            }
+        }
+    }
+}
+
+impl<K: Panels> QuantizedProduct<'_, K> {
+    /// Multiplies one panel of `tiles` tiles from `tile` on with every row of the batch.
+    #[inline(always)]
+    fn panel<S: Simd>(&mut self, simd: S, tile: usize, tiles: usize, panel: Panel) {
+        let Activations::Quantized { blocks, stride } = self.0.batch.input else { return };
+        let first_block = panel.first / BLOCK;
+        let mut strip = blank();
+        (strip.len, strip.first) = (panel.cols / BLOCK, panel.first == 0);
+        self.read_weights(simd, tile, tiles, panel, &mut strip);
+        let limit = if K::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
+        for (start, rows) in runs(self.0.batch.rows, limit) {
+            self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride + first_block..].as_ptr());
+            // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
+            run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K, R, T>::new(&strip) });
+        }
+    }
+
+    /// Points `strip` to the integers and expanded scales of a panel.
+    #[inline(always)]
+    fn read_weights<S: Simd>(&mut self, simd: S, tile: usize, tiles: usize, panel: Panel, strip: &mut Strip<QBlock>) {
+        let per_tile = K::VECTORS * LANES;
+        let Product { weights, tile_data, .. } = self.0;
+        let Scratch { scales, codes } = &mut *self.0.scratch;
+        let scales = scales.floats_mut();
+        for (t, codes) in codes.chunks_exact_mut(PANEL_BYTES).take(tiles).enumerate() {
+            strip.outputs[t] = outputs(weights, &self.0.tiles, tile + t);
+            if strip.outputs[t] == 0 {
+                // A pair's missing tile: the kernel computes the first one twice and keeps it once.
+                strip.weights[t] = strip.weights[0];
+                continue;
+            }
+            let data = &tile_data[(tile + t) * weights.tile_bytes()..][..weights.tile_bytes()];
+            let scales = &mut scales[t * per_tile..];
+            // SAFETY: the panel is the tile's, and scratch is made for the largest panel.
+            strip.weights[t] = unsafe { K::read(simd, weights.ty(), data, panel, codes, scales, tiles * per_tile) };
+        }
+        strip.scales = scales.as_ptr();
+    }
+}
+
+struct FloatProduct<'a, W>(Product<'a>, PhantomData<W>);
+
+impl<W: FloatWeights> Job for FloatProduct<'_, W> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let product = self.0;
+        let Activations::Float { values, stride } = product.batch.input else { return };
+        let tiles = tiles_at_once::<S>(product.batch.rows);
+        let mut strip = blank();
+        strip.len = product.weights.cols();
+        for tile in product.tiles.clone().step_by(tiles) {
+            for t in 0..tiles {
+                strip.outputs[t] = outputs(product.weights, &product.tiles, tile + t);
+                strip.weights[t] =
+                    if strip.outputs[t] == 0 { strip.weights[0] } else { product.tile(tile + t).as_ptr() };
+            }
+            for (start, rows) in runs(product.batch.rows, S::ROWS) {
+                product.fill_rows(&mut strip, start, rows, tile, |row| values[row * stride..].as_ptr());
+                // SAFETY: the tiles cover every column, and `check` saw to it that rows and places exist.
+                run_strip!(simd, tiles, rows, |R, T| unsafe { FloatStrip::<W, R, T>::new(&strip) });
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Formats without a packed layout: their blocks stay as they are in the file and are unpacked panel by panel.
+
+use super::codes::{self, BLOCK, Ints};
+use super::format::PANEL;
+use super::simd::LANES;
+use bantam_gguf::{GgmlType, UnpackedBlock, unpack_block};
+
+/// The integers of an unpacked panel: bytes, plus 128.
+pub(super) type RawCodes = Ints<8, 128>;
+
+/// Bytes of an unpacked panel of a tile.
+pub(super) const PANEL_BYTES: usize = PANEL / BLOCK * codes::block_bytes::<RawCodes>();
+
+/// Whether matrices of `ty` are multiplied this way: block formats whose weights are a scale times an integer.
+pub(super) fn is_raw(ty: GgmlType) -> bool {
+    use GgmlType::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, Q8_1, Q8_K};
+    matches!(ty, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | Q8_1 | Q8_K)
+}
+
+/// Unpacks the part of a tile that starts `first` blocks into each row: integers to `codes`, scales to `scales`, where
+/// the vectors of neighbouring 32 columns are `stride` floats apart. `codes` covers the panel and decides its length.
+pub(super) fn unpack_panel(
+    ty: GgmlType,
+    tile: &[u8],
+    first: usize,
+    codes: &mut [u8],
+    scales: &mut [f32],
+    stride: usize,
+) {
+    codes.fill(0);
+    let mut unpacked = UnpackedBlock::new();
+    let (block_bytes, parts) = (ty.block_bytes(), ty.block_len() / BLOCK);
+    let part_bytes = codes::block_bytes::<RawCodes>();
+    for (lane, row) in tile.chunks_exact(tile.len() / LANES).enumerate() {
+        let blocks = row.chunks_exact(block_bytes).skip(first);
+        let places = codes.chunks_exact_mut(parts * part_bytes).zip(scales.chunks_mut(parts * stride));
+        for (block, (codes, scales)) in blocks.zip(places) {
+            if unpack_block(ty, block, &mut unpacked).is_err() {
+                continue;
+            }
+            let per_part = BLOCK / unpacked.group;
+            let integers = unpacked.q.as_chunks::<BLOCK>().0;
+            for (part, integers) in codes.chunks_exact_mut(part_bytes).zip(integers) {
+                codes::pack_lane::<RawCodes>(&integers.map(|q| (q as u8) ^ 0x80), lane, part);
+            }
+            for (part, values) in scales.chunks_mut(stride).zip(unpacked.scale.chunks(per_part)) {
+                for (vector, value) in part.chunks_exact_mut(LANES).zip(values) {
+                    vector[lane] = *value;
+                }
+            }
+        }
+    }
+}

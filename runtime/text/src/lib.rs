@@ -1,1 +1,14 @@
-//! Tokenizers and chat templates.
+//! Text in and out of a model: tokenizers built from a checkpoint's metadata, chat templates rendered as Hugging Face
+//! renders them, and what streaming needs on the way back.
+
+mod error;
+mod stop;
+mod template;
+mod tokenizer;
+
+pub use error::TokenizerError;
+/// A date and time of day without a zone, for `strftime_now`.
+pub use jiff::civil::DateTime;
+pub use stop::{StopMatcher, StopOutput};
+pub use template::{ChatTemplate, RenderInput, TemplateError, local_now};
+pub use tokenizer::{Segment, Specials, StreamDecoder, TokenType, Tokenizer, TokenizerSpec};

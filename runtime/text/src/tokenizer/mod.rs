@@ -1,0 +1,241 @@
+//! Tokenizers: text to ids and back.
+
+mod alphabet;
+mod bpe;
+mod build;
+mod characters;
+mod gguf;
+mod merge;
+mod pieces;
+mod spec;
+mod specials;
+mod split;
+mod stream;
+mod vocab;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bpe::ByteLevel;
+use characters::CharacterLevel;
+pub use spec::{TokenType, TokenizerSpec};
+use specials::SpecialTokens;
+pub use stream::StreamDecoder;
+use vocab::Vocabulary;
+
+use crate::TokenizerError;
+
+/// Whether control tokens spelled in a text are taken for the tokens. User-defined tokens are recognised in any text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specials {
+    /// The text comes from a template or another trusted source: control tokens are recognised.
+    Parse,
+    /// The text comes from a user: control tokens stay text.
+    Plain,
+}
+
+/// A stretch of a prompt and how far it is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The text.
+    pub text: String,
+    /// How control tokens in it are treated.
+    pub specials: Specials,
+}
+
+/// A model's tokenizer. Cloning is cheap; clones share one table.
+#[derive(Clone)]
+pub struct Tokenizer(Arc<Inner>);
+
+struct Inner {
+    vocabulary: Vocabulary,
+    specials: SpecialTokens,
+    engine: Engine,
+    framing: Framing,
+    /// Whether decoded text loses one leading space, because encoding put it there.
+    strips_leading_space: bool,
+    suppressed: Vec<u32>,
+}
+
+enum Engine {
+    Bytes(ByteLevel),
+    Characters(CharacterLevel),
+}
+
+/// The special ids and which of them a plain text gets.
+struct Framing {
+    ids: BTreeMap<String, u32>,
+    add_bos: bool,
+    add_eos: bool,
+    add_sep: bool,
+}
+
+impl Framing {
+    fn id(&self, role: &str) -> Option<u32> {
+        self.ids.get(role).copied()
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).finish_non_exhaustive()
+    }
+}
+
+impl Tokenizer {
+    /// The ids of `text`, with nothing added in front or behind.
+    ///
+    /// # Errors
+    /// Only tokenizers read from a tokenizer.json can fail, with their library's words.
+    pub fn encode(&self, text: &str, specials: Specials) -> Result<Vec<u32>, TokenizerError> {
+        match specials {
+            Specials::Parse => self.encode_guarded(text, &[]),
+            Specials::Plain => self.encode_guarded(text, std::slice::from_ref(&(0..text.len()))),
+        }
+    }
+
+    /// The ids of the concatenated segments: a control token counts only where all of it lies in [`Specials::Parse`]
+    /// segments. Apart from that the borders of segments do not matter: words and merges run across them.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_segments(&self, segments: &[Segment]) -> Result<Vec<u32>, TokenizerError> {
+        let mut text = String::with_capacity(segments.iter().map(|segment| segment.text.len()).sum());
+        let mut untrusted = Vec::new();
+        for segment in segments {
+            let start = text.len();
+            text.push_str(&segment.text);
+            if segment.specials == Specials::Plain {
+                untrusted.push(start..text.len());
+            }
+        }
+        self.encode_guarded(&text, &untrusted)
+    }
+
+    fn encode_guarded(&self, text: &str, untrusted: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
+        let inner = &*self.0;
+        let mut ids = Vec::with_capacity(text.len() / 4 + 1);
+        let mut done = 0;
+        for found in inner.specials.find(text, untrusted) {
+            self.encode_between(text.get(done..found.range.start).unwrap_or_default(), &mut ids);
+            ids.push(found.id);
+            done = found.range.end;
+        }
+        self.encode_between(text.get(done..).unwrap_or_default(), &mut ids);
+        Ok(ids)
+    }
+
+    fn encode_between(&self, text: &str, ids: &mut Vec<u32>) {
+        match &self.0.engine {
+            Engine::Bytes(engine) => engine.encode(text, &self.0.vocabulary, ids),
+            Engine::Characters(engine) => engine.encode(text, &self.0.vocabulary, ids),
+        }
+    }
+
+    /// Puts around the ids of a plain text what the metadata asks for: BOS, EOS, separator. BOS is not doubled.
+    pub fn frame(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        let framing = &self.0.framing;
+        if let Some(bos) = self.bos().filter(|bos| framing.add_bos && ids.first() != Some(bos)) {
+            ids.insert(0, bos);
+        }
+        ids.extend(framing.id("sep").filter(|_| framing.add_sep));
+        ids.extend(framing.id("eos").filter(|_| framing.add_eos));
+        ids
+    }
+
+    /// The bytes that `ids` stand for; not necessarily UTF-8. Ids outside the vocabulary stand for nothing. With
+    /// `skip_special` control tokens are left out, else they are spelled.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Vec<u8> {
+        let mut bytes: Vec<u8> = Vec::with_capacity(ids.len() * 4);
+        for id in ids {
+            bytes.extend_from_slice(self.token_bytes(*id, skip_special));
+        }
+        if self.0.strips_leading_space && bytes.first() == Some(&b' ') {
+            bytes.remove(0);
+        }
+        bytes
+    }
+
+    /// The bytes that one id stands for, as [`decode`](Self::decode) would join them.
+    pub fn token_bytes(&self, id: u32, skip_special: bool) -> &[u8] {
+        if skip_special && self.is_control(id) { &[] } else { self.0.vocabulary.output(id).unwrap_or_default() }
+    }
+
+    /// Decodes ids as they come; see [`StreamDecoder`].
+    pub fn stream(&self, skip_special: bool) -> StreamDecoder {
+        StreamDecoder::new(self.clone(), skip_special)
+    }
+
+    /// How many ids there are, padding included.
+    pub fn vocab_size(&self) -> usize {
+        self.0.vocabulary.len()
+    }
+
+    /// The id that the vocabulary spells so: byte-level vocabularies spell a space "Ġ", SentencePiece "▁".
+    pub fn token_to_id(&self, spelling: &str) -> Option<u32> {
+        self.0.vocabulary.id(spelling.as_bytes())
+    }
+
+    /// How the vocabulary spells an id.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.0.vocabulary.spelling(id).map(|spelling| String::from_utf8_lossy(spelling).into_owned())
+    }
+
+    /// The role of an id.
+    pub fn token_type(&self, id: u32) -> Option<TokenType> {
+        self.0.vocabulary.token_type(id)
+    }
+
+    /// Whether an id is a marker that is left out of shown text.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.token_type(id).is_some_and(TokenType::is_control)
+    }
+
+    /// The id with a role: `bos`, `eos`, `eot`, `eom`, `unk`, `sep`, `pad`, `mask`, `cls`, `fim_pre`, …
+    pub fn special_id(&self, role: &str) -> Option<u32> {
+        self.0.framing.id(role)
+    }
+
+    /// The beginning-of-text id.
+    pub fn bos(&self) -> Option<u32> {
+        self.special_id("bos")
+    }
+
+    /// The ids that end an answer as far as the file declares them: EOS, end of turn, end of message. Families know
+    /// more of their own.
+    pub fn end_ids(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = ["eos", "eot", "eom"].iter().filter_map(|role| self.special_id(role)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// Whether a plain text gets BOS in front.
+    pub fn add_bos(&self) -> bool {
+        self.0.framing.add_bos
+    }
+
+    /// Whether a plain text gets EOS at its end.
+    pub fn add_eos(&self) -> bool {
+        self.0.framing.add_eos
+    }
+
+    /// Ids that must never be sampled.
+    pub fn suppressed(&self) -> &[u32] {
+        &self.0.suppressed
+    }
+
+    /// The special tokens by the names that chat templates know them by (`bos_token`, `eos_token`, …).
+    pub fn special_tokens(&self) -> BTreeMap<String, String> {
+        let named = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"];
+        let text = |role: &&str| Some((format!("{role}_token"), self.id_to_token(self.special_id(role)?)?));
+        named.iter().filter_map(text).collect()
+    }
+
+    /// Ranges of `text` that spell a control token, or end it with the beginning of one: what must be marked as
+    /// untrusted when `text` comes from a user.
+    pub fn control_spellings(&self, text: &str) -> Vec<Range<usize>> {
+        self.0.specials.control_spellings(text)
+    }
+}

@@ -49,6 +49,9 @@ pub enum StepError {
     /// The step does not fit the program.
     #[error("step refused: {0}")]
     Invalid(String),
+    /// The program broke down while it computed. Its state is lost; compile the graph anew.
+    #[error("the program failed and cannot go on: {0}")]
+    Failed(String),
     /// The pool cannot grow.
     #[error("state group {group}: no memory for {pages} pages of {page_bytes} bytes; lower --context or --parallel")]
     Memory {

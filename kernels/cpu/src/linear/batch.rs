@@ -71,6 +71,17 @@ impl<'a> Output<'a> {
         Self { start: values.as_mut_ptr(), len: values.len(), stride, borrow: PhantomData }
     }
 
+    /// As [`Output::new`], for memory that the caller's threads share without a slice of it: `len` floats from `start` on.
+    ///
+    /// # Safety
+    /// The floats must stay valid for writing for `'a`, and nobody may read or write those that a [`matmul`] fills
+    /// while it runs.
+    ///
+    /// [`matmul`]: super::matmul
+    pub unsafe fn from_raw(start: *mut f32, len: usize, stride: usize) -> Self {
+        Self { start, len, stride, borrow: PhantomData }
+    }
+
     /// The place of a row's column. Nothing is read or written.
     pub(super) fn place(&self, row: usize, column: usize) -> *mut f32 {
         self.start.wrapping_add(row * self.stride + column)

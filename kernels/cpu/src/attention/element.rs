@@ -1,0 +1,85 @@
+//! The number formats of cached keys and values.
+
+use half::{bf16, f16, slice::HalfFloatSliceExt};
+
+use crate::simd::{Floats, LANES};
+
+/// A number format of the cache.
+pub(crate) trait Element {
+    /// A stored number.
+    type Bits: Copy + Default;
+
+    /// 16 numbers as floats, exactly.
+    fn load<S: Floats>(simd: S, bits: &[Self::Bits; LANES]) -> S::F;
+
+    /// Rounds floats to stored numbers, ties to even.
+    fn store(values: &[f32], bits: &mut [Self::Bits]);
+}
+
+/// [`KvType::F32`].
+pub(crate) struct Single;
+/// [`KvType::F16`].
+pub(crate) struct Half;
+/// [`KvType::Bf16`].
+pub(crate) struct Brain;
+
+impl Element for Single {
+    type Bits = f32;
+
+    #[inline(always)]
+    fn load<S: Floats>(simd: S, bits: &[f32; LANES]) -> S::F {
+        simd.load(bits)
+    }
+
+    fn store(values: &[f32], bits: &mut [f32]) {
+        bits.copy_from_slice(values);
+    }
+}
+
+impl Element for Half {
+    type Bits = f16;
+
+    #[inline(always)]
+    fn load<S: Floats>(simd: S, bits: &[f16; LANES]) -> S::F {
+        simd.load_f16(&bits.map(f16::to_bits))
+    }
+
+    fn store(values: &[f32], bits: &mut [f16]) {
+        bits.convert_from_f32_slice(values);
+    }
+}
+
+impl Element for Brain {
+    type Bits = bf16;
+
+    #[inline(always)]
+    fn load<S: Floats>(simd: S, bits: &[bf16; LANES]) -> S::F {
+        simd.load_bf16(&bits.map(bf16::to_bits))
+    }
+
+    fn store(values: &[f32], bits: &mut [bf16]) {
+        bits.convert_from_f32_slice(values);
+    }
+}
+
+/// Evaluates `$body` with `$element` naming the [`Element`] of a [`KvType`].
+macro_rules! with_element {
+    ($ty:expr, $element:ident => $body:expr) => {
+        match $ty {
+            KvType::F32 => {
+                type $element = $crate::attention::element::Single;
+                $body
+            }
+            KvType::F16 => {
+                type $element = $crate::attention::element::Half;
+                $body
+            }
+            KvType::Bf16 => {
+                type $element = $crate::attention::element::Brain;
+                $body
+            }
+        }
+    };
+}
+
+pub(crate) use with_element;

@@ -1,0 +1,273 @@
+//! The three steps of attention on one block of 32 keys, for the queries of a tile.
+//!
+//! In every step a query's numbers are combined with the keys in rising order, whatever other queries share the tile.
+
+use std::ops::Range;
+
+use super::element::Element;
+use crate::{
+    pool::PAGE_TOKENS,
+    simd::{Floats, Kernel, LANES, math},
+};
+
+/// Queries that lie interleaved in memory.
+pub(super) const QUERY_GROUP: usize = 8;
+
+/// What is kept of the block's scores, then of its probabilities: one per key.
+pub(super) type Row = [f32; PAGE_TOKENS];
+
+/// Scores of all keys of a block: `Σ_d q[d] · k[d]`, by rising `d`.
+pub(super) struct Scores<'a, E: Element> {
+    /// Queries, scaled: `[query / 8][entry][query % 8]`.
+    pub(super) queries: &'a [f32],
+    /// Keys, `[entry][key]`.
+    pub(super) keys: &'a [E::Bits],
+    /// A row per query.
+    pub(super) scores: &'a mut [Row],
+    /// The keys of the next block, to be fetched meanwhile.
+    pub(super) ahead: *const u8,
+}
+
+impl<E: Element> Kernel for Scores<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) {
+        let keys = self.keys.as_chunks::<LANES>().0.as_chunks::<2>().0;
+        for d in 0..size_of_val(self.keys) / 64 {
+            s.prefetch(self.ahead.wrapping_add(d * 64));
+        }
+        let groups = self.queries.chunks_exact(QUERY_GROUP * keys.len());
+        for (queries, scores) in groups.zip(self.scores.chunks_mut(QUERY_GROUP)) {
+            let queries = queries.as_chunks::<QUERY_GROUP>().0;
+            let mut first = 0;
+            while first < scores.len() {
+                let rows = &mut scores[first..];
+                first += match rows.len().min(S::SCORE_ROWS) {
+                    8.. => score_rows::<S, E, 8>(s, queries, first, keys, rows),
+                    4..8 => score_rows::<S, E, 4>(s, queries, first, keys, rows),
+                    3 => score_rows::<S, E, 3>(s, queries, first, keys, rows),
+                    2 => score_rows::<S, E, 2>(s, queries, first, keys, rows),
+                    _ => score_rows::<S, E, 1>(s, queries, first, keys, rows),
+                };
+            }
+        }
+    }
+}
+
+/// Scores of `R` queries from `first` on; returns `R`.
+#[inline(always)]
+fn score_rows<S: Floats, E: Element, const R: usize>(
+    s: S,
+    queries: &[[f32; QUERY_GROUP]],
+    first: usize,
+    keys: &[[[E::Bits; LANES]; 2]],
+    scores: &mut [Row],
+) -> usize {
+    let mut sums = [[s.splat(0.0); 2]; R];
+    for (query, key) in queries.iter().zip(keys) {
+        let key = [E::load(s, &key[0]), E::load(s, &key[1])];
+        for (r, sum) in sums.iter_mut().enumerate() {
+            let q = s.splat(query[(first + r) % QUERY_GROUP]);
+            *sum = [s.fma(q, key[0], sum[0]), s.fma(q, key[1], sum[1])];
+        }
+    }
+    for (row, sum) in scores.iter_mut().zip(sums) {
+        let (halves, _) = row.as_chunks_mut::<LANES>();
+        for (half, sum) in halves.iter_mut().zip(sum) {
+            s.store(half, sum);
+        }
+    }
+    R
+}
+
+/// A query's softmax so far: the greatest score, and the sum of `e^(score − greatest)` lane by lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Softmax {
+    pub(super) greatest: f32,
+    pub(super) sums: [f32; LANES],
+}
+
+impl Softmax {
+    /// Of no keys.
+    pub(super) const EMPTY: Softmax = Softmax { greatest: f32::NEG_INFINITY, sums: [0.0; LANES] };
+}
+
+/// Turns scores into probabilities relative to the greatest score so far.
+pub(super) struct Soften<'a> {
+    /// Scores, to become probabilities.
+    pub(super) rows: &'a mut [Row],
+    /// The keys of the block that each query sees.
+    pub(super) visible: &'a [Range<usize>],
+    /// The softmax so far.
+    pub(super) softmax: &'a mut [Softmax],
+    /// Factor that brings earlier sums to the new greatest score.
+    pub(super) corrections: &'a mut [f32],
+}
+
+impl Kernel for Soften<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) {
+        let queries = self.rows.iter_mut().zip(self.visible).zip(self.softmax).zip(self.corrections);
+        for (((row, visible), softmax), correction) in queries {
+            *correction = 1.0;
+            if visible.is_empty() {
+                continue;
+            }
+            for hidden in [0..visible.start, visible.end..PAGE_TOKENS] {
+                row[hidden].fill(f32::NEG_INFINITY);
+            }
+            let (halves, _) = row.as_chunks_mut::<LANES>();
+            let [low, high] = halves else { continue };
+            let scores = [s.load(low), s.load(high)];
+            let greatest = s.greatest(s.max(s.max(scores[0], scores[1]), s.splat(softmax.greatest)));
+            let shift = s.splat(greatest);
+            // Both exponentials of the correction are of the same kind as those of the scores.
+            let factor = math::exp(s, s.sub(s.splat(softmax.greatest), shift));
+            let scores = scores.map(|x| math::exp(s, s.sub(x, shift)));
+            let sums = s.fma(s.load(&softmax.sums), factor, s.add(scores[0], scores[1]));
+            s.store(&mut softmax.sums, sums);
+            s.store(low, scores[0]);
+            s.store(high, scores[1]);
+            softmax.greatest = greatest;
+            let mut lanes = [0.0; LANES];
+            s.store(&mut lanes, factor);
+            *correction = lanes[0];
+        }
+    }
+}
+
+/// Adds the values of a block: `sum · correction + Σ_key p[key] · v[key]`, by rising key.
+pub(super) struct Values<'a, E: Element> {
+    /// Probabilities, a row per query.
+    pub(super) rows: &'a [Row],
+    /// Factors on the sums so far.
+    pub(super) corrections: &'a [f32],
+    /// The keys that every one of the queries sees.
+    pub(super) visible: Range<usize>,
+    /// Values, `[key][entry]`.
+    pub(super) values: &'a [E::Bits],
+    /// Entries of a value.
+    pub(super) dim: usize,
+    /// Sums, [`padded`] entries per query.
+    pub(super) sums: &'a mut [f32],
+    /// The values of the next block, to be fetched meanwhile.
+    pub(super) ahead: *const u8,
+}
+
+/// Entries of a value, filled up to whole vectors.
+pub(super) fn padded(dim: usize) -> usize {
+    dim.next_multiple_of(LANES)
+}
+
+impl<E: Element> Kernel for Values<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) {
+        for line in 0..size_of_val(self.values) / 64 {
+            s.prefetch(self.ahead.wrapping_add(line * 64));
+        }
+        let stride = padded(self.dim);
+        let mut first = 0;
+        while first < self.rows.len() {
+            let part = Part {
+                rows: &self.rows[first..],
+                corrections: &self.corrections[first..],
+                visible: self.visible.clone(),
+                values: self.values,
+                dim: self.dim,
+            };
+            let sums = &mut self.sums[first * stride..];
+            first += match part.rows.len().min(S::VALUE_ROWS) {
+                4.. => part.add_all::<S, E, 4>(s, sums),
+                3 => part.add_all::<S, E, 3>(s, sums),
+                2 => part.add_all::<S, E, 2>(s, sums),
+                _ => part.add_all::<S, E, 1>(s, sums),
+            };
+        }
+    }
+}
+
+/// The queries of [`Values`] from some query on.
+struct Part<'a, B> {
+    rows: &'a [Row],
+    corrections: &'a [f32],
+    visible: Range<usize>,
+    values: &'a [B],
+    dim: usize,
+}
+
+impl<B: Copy + Default> Part<'_, B> {
+    /// All entries of the first `R` queries; returns `R`.
+    #[inline(always)]
+    fn add_all<S: Floats, E: Element<Bits = B>, const R: usize>(&self, s: S, sums: &mut [f32]) -> usize {
+        let whole = self.dim / LANES * LANES;
+        let mut entry = 0;
+        while entry < whole {
+            entry += match (whole - entry) / LANES {
+                4.. => self.add::<S, E, R, 4>(s, sums, entry),
+                2 | 3 => self.add::<S, E, R, 2>(s, sums, entry),
+                _ => self.add::<S, E, R, 1>(s, sums, entry),
+            };
+        }
+        if whole < self.dim {
+            self.add_rest::<S, E, R>(s, sums, whole);
+        }
+        R
+    }
+
+    /// `V` vectors of entries from `entry` on; returns the number of entries.
+    #[inline(always)]
+    fn add<S: Floats, E: Element<Bits = B>, const R: usize, const V: usize>(
+        &self,
+        s: S,
+        sums: &mut [f32],
+        entry: usize,
+    ) -> usize {
+        let stride = padded(self.dim);
+        let mut totals = [[s.splat(0.0); V]; R];
+        for (r, total) in totals.iter_mut().enumerate() {
+            let vectors = sums[r * stride + entry..].as_chunks::<LANES>().0;
+            for (total, vector) in total.iter_mut().zip(vectors) {
+                *total = s.mul(s.load(vector), s.splat(self.corrections[r]));
+            }
+        }
+        for key in self.visible.clone() {
+            let vectors = self.values[key * self.dim + entry..].as_chunks::<LANES>().0;
+            let vectors = &vectors[..V];
+            for (v, vector) in vectors.iter().enumerate() {
+                let value = E::load(s, vector);
+                for (row, total) in self.rows.iter().zip(&mut totals) {
+                    total[v] = s.fma(s.splat(row[key]), value, total[v]);
+                }
+            }
+        }
+        for (r, total) in totals.iter().enumerate() {
+            let vectors = sums[r * stride + entry..].as_chunks_mut::<LANES>().0;
+            for (total, vector) in total.iter().zip(vectors) {
+                s.store(vector, *total);
+            }
+        }
+        V * LANES
+    }
+
+    /// The entries that fill no vector.
+    #[inline(always)]
+    fn add_rest<S: Floats, E: Element<Bits = B>, const R: usize>(&self, s: S, sums: &mut [f32], entry: usize) {
+        let stride = padded(self.dim);
+        for r in 0..R {
+            let Some(sum) = sums[r * stride + entry..].first_chunk_mut::<LANES>() else { continue };
+            let mut total = s.mul(s.load(sum), s.splat(self.corrections[r]));
+            for key in self.visible.clone() {
+                let mut value = [B::default(); LANES];
+                let rest = &self.values[key * self.dim + entry..(key + 1) * self.dim];
+                value[..rest.len()].copy_from_slice(rest);
+                total = s.fma(s.splat(self.rows[r][key]), E::load(s, &value), total);
+            }
+            s.store(sum, total);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What a graph is lowered to: nodes as coarse as one loop over memory, with operands by index.
+
+use bantam_graph::{Act, InputSource, Pairing, Rows};
+
+use crate::pool::StateSlot;
+
+/// Index of a value in [`Ir::values`].
+pub(crate) type ValueId = usize;
+
+/// What a row of a value is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// `f32`.
+    Float,
+    /// `u32`.
+    Integer,
+    /// Activations rounded to 8 bits, [`crate::linear::QBlock`].
+    Block,
+}
+
+impl Entry {
+    /// Bytes of an entry.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Entry::Float | Entry::Integer => 4,
+            Entry::Block => size_of::<crate::linear::QBlock>(),
+        }
+    }
+}
+
+/// A value: rows of entries.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Value {
+    /// Its name in the graph; empty for what lowering adds.
+    pub(crate) name: String,
+    /// Its row space.
+    pub(crate) rows: Rows,
+    /// Rows of it per row of the space: experts have one for each that a token uses.
+    pub(crate) per_row: usize,
+    /// Entries of a row.
+    pub(crate) width: usize,
+    /// Entries before the first row that belong to no row.
+    pub(crate) extra: usize,
+    /// What the entries are.
+    pub(crate) entry: Entry,
+}
+
+impl Value {
+    /// A value with one row per row of the space.
+    pub(crate) fn new(name: &str, rows: Rows, width: usize, entry: Entry) -> Self {
+        Value { name: name.into(), rows, per_row: 1, width, extra: 0, entry }
+    }
+
+    /// Its entries when its space has `rows` rows.
+    pub(crate) fn entries(&self, rows: usize) -> usize {
+        self.extra + rows * self.per_row * self.width
+    }
+}
+
+/// Normalisation of runs of entries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RmsNorm {
+    /// Index of the vector of factors.
+    pub(crate) weight: Option<usize>,
+    /// Added under the root.
+    pub(crate) eps: f32,
+    /// Entries that are normalised together.
+    pub(crate) group: usize,
+}
+
+/// What is rounded to 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// The value as it is.
+    Plain(ValueId),
+    /// The value, each row normalised.
+    Norm(ValueId, RmsNorm),
+    /// `act(gate) ⊙ up`.
+    Glu(ValueId, ValueId, Act),
+}
+
+/// Attention of queries over the cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Attend {
+    /// Where keys lie.
+    pub(crate) k: StateSlot,
+    /// Where values lie.
+    pub(crate) v: StateSlot,
+    /// Query heads.
+    pub(crate) heads: usize,
+    /// Factor on the scores.
+    pub(crate) scale: f32,
+    /// Keys that a query sees, its own included.
+    pub(crate) window: Option<usize>,
+}
+
+impl Attend {
+    /// Query heads that share a head of keys.
+    pub(crate) fn group(&self) -> usize {
+        self.heads / self.k.heads
+    }
+
+    /// The first key that a query at `position` sees.
+    pub(crate) fn first_key(&self, position: usize) -> usize {
+        self.window.map_or(0, |w| (position + 1).saturating_sub(w))
+    }
+}
+
+/// Routing of rows to experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Choose {
+    /// Experts per row.
+    pub(crate) used: usize,
+    /// Whether the weights are divided by their sum.
+    pub(crate) normalize: bool,
+    /// Factor on the weights.
+    pub(crate) scale: f32,
+}
+
+/// An operation. Weights are indexes into the tables of [`super::weights::Weights`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Op {
+    /// An input of the step.
+    Input(InputSource),
+    /// Rows of a table.
+    Embed { ids: ValueId, table: usize, scale: f32 },
+    /// Cosine and sine of every rotary angle: `[cos; dims/2] [sin; dims/2]`.
+    Angles { positions: ValueId, rope: usize },
+    /// Rotation of heads by [`Op::Angles`].
+    Rope { x: ValueId, angles: ValueId, head_dim: usize, pairing: Pairing },
+    /// Normalisation.
+    Norm { x: ValueId, norm: RmsNorm },
+    /// Rounding of activations to 8 bits.
+    Quantize(Source),
+    /// `x·Wᵀ (+ bias) (+ add)`.
+    Linear { x: ValueId, matrix: usize, bias: Option<usize>, add: Option<ValueId> },
+    /// Writes rows to a state. Yields a value without entries: to read the state is to depend on it.
+    Store { x: ValueId, slot: StateSlot },
+    /// Attention; `stores` are the writes of its states.
+    Attend { q: ValueId, attend: Attend, stores: [ValueId; 2] },
+    /// `act(x)`.
+    Activate { x: ValueId, act: Act },
+    /// `act(gate) ⊙ up`.
+    Glu { gate: ValueId, up: ValueId, act: Act },
+    /// `a + b`.
+    Add { a: ValueId, b: ValueId },
+    /// `a ⊙ b`; `b` may be one number per row.
+    Mul { a: ValueId, b: ValueId },
+    /// `x · factor`.
+    Scale { x: ValueId, factor: f32 },
+    /// `cap · tanh(x / cap)`.
+    Softcap { x: ValueId, cap: f32 },
+    /// Choice of experts: ids, weights.
+    Route { scores: ValueId, choose: Choose },
+    /// Which rows each expert gets; see [`crate::exec::experts`].
+    Assign { ids: ValueId, experts: usize },
+    /// One matrix of each expert. A row of `x` is used by each of its experts, or (`own_rows`) each expert has its own.
+    Experts { x: ValueId, assigned: ValueId, matrix: usize, own_rows: bool },
+    /// `Σ_j weights[j] · y[j]`, by rising `j`.
+    Combine { y: ValueId, weights: ValueId },
+    /// The logit rows of a value over tokens.
+    Select(ValueId),
+}
+
+impl Op {
+    /// The values that the op reads.
+    pub(crate) fn operands(&self) -> Vec<ValueId> {
+        let mut operands = Vec::new();
+        // The walk needs `&mut`, and a copy is cheap.
+        self.clone().for_each_operand(|v| operands.push(*v));
+        operands
+    }
+
+    /// Shows every operand, to be changed.
+    pub(crate) fn for_each_operand(&mut self, mut f: impl FnMut(&mut ValueId)) {
+        match self {
+            Op::Input(_) => {}
+            Op::Embed { ids: x, .. }
+            | Op::Angles { positions: x, .. }
+            | Op::Norm { x, .. }
+            | Op::Quantize(Source::Plain(x) | Source::Norm(x, _))
+            | Op::Store { x, .. }
+            | Op::Activate { x, .. }
+            | Op::Scale { x, .. }
+            | Op::Softcap { x, .. }
+            | Op::Route { scores: x, .. }
+            | Op::Assign { ids: x, .. }
+            | Op::Select(x) => f(x),
+            Op::Rope { x: a, angles: b, .. }
+            | Op::Quantize(Source::Glu(a, b, _))
+            | Op::Glu { gate: a, up: b, .. }
+            | Op::Add { a, b }
+            | Op::Mul { a, b }
+            | Op::Experts { x: a, assigned: b, .. }
+            | Op::Combine { y: a, weights: b } => {
+                f(a);
+                f(b);
+            }
+            Op::Linear { x, add, .. } => {
+                f(x);
+                add.iter_mut().for_each(f);
+            }
+            Op::Attend { q, stores, .. } => {
+                f(q);
+                stores.iter_mut().for_each(f);
+            }
+        }
+    }
+}
+
+/// An operation and the values it yields.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    /// What is computed.
+    pub(crate) op: Op,
+    /// What it yields: one value, two for [`Op::Route`].
+    pub(crate) results: Vec<ValueId>,
+}
+
+/// A lowered graph.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ir {
+    /// All values.
+    pub(crate) values: Vec<Value>,
+    /// The computation, in order.
+    pub(crate) nodes: Vec<Node>,
+    /// The logits.
+    pub(crate) output: ValueId,
+}
+
+impl Ir {
+    /// Adds a value.
+    pub(crate) fn value(&mut self, value: Value) -> ValueId {
+        self.values.push(value);
+        self.values.len() - 1
+    }
+
+    /// Adds a node with one result.
+    pub(crate) fn push(&mut self, op: Op, result: Value) -> ValueId {
+        let id = self.value(result);
+        self.nodes.push(Node { op, results: vec![id] });
+        id
+    }
+
+    /// How often each value is read; the output counts as read once.
+    pub(crate) fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.values.len()];
+        uses[self.output] += 1;
+        for operand in self.nodes.iter().flat_map(|n| n.op.operands()) {
+            uses[operand] += 1;
+        }
+        uses
+    }
+
+    /// Index of the node that yields each value, where one does.
+    pub(crate) fn producers(&self) -> Vec<Option<usize>> {
+        let mut producers = vec![None; self.values.len()];
+        for (i, node) in self.nodes.iter().enumerate() {
+            for result in &node.results {
+                producers[*result] = Some(i);
+            }
+        }
+        producers
+    }
+}

@@ -1,0 +1,97 @@
+//! Plans the arena: gives every value a place that it shares only with values that live at other times.
+
+use bantam_graph::Rows;
+
+use super::{
+    ir::{Ir, Value, ValueId},
+    schedule::Schedule,
+};
+use crate::memory::ALIGN;
+
+/// Where values lie.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// First byte of each value.
+    pub(crate) offsets: Vec<usize>,
+    /// Bytes of the arena.
+    pub(crate) bytes: usize,
+}
+
+/// Most rows of a step in each space.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MaxRows {
+    /// Tokens.
+    pub(crate) tokens: usize,
+    /// Logit rows.
+    pub(crate) logits: usize,
+}
+
+impl MaxRows {
+    /// Of a space.
+    pub(crate) fn of(self, rows: Rows) -> usize {
+        match rows {
+            Rows::Tokens => self.tokens,
+            Rows::Logits => self.logits,
+        }
+    }
+}
+
+/// First and last region in which a value is touched, and its size.
+struct Life {
+    value: ValueId,
+    first: usize,
+    last: usize,
+    bytes: usize,
+}
+
+/// Places all values of a schedule. Places are shared between regions, never within one: nodes of a region run at once.
+pub(crate) fn place(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Places {
+    let mut lives = lives(ir, schedule, max);
+    // The largest first: small ones fill the gaps.
+    lives.sort_by_key(|l| std::cmp::Reverse(l.bytes));
+    let mut places = Places { offsets: vec![0; ir.values.len()], bytes: 0 };
+    let mut placed: Vec<(usize, &Life)> = Vec::new();
+    for life in &lives {
+        let offset = lowest_gap(&placed, life);
+        places.offsets[life.value] = offset;
+        places.bytes = places.bytes.max(offset + life.bytes);
+        let at = placed.partition_point(|(o, _)| *o <= offset);
+        placed.insert(at, (offset, life));
+    }
+    places
+}
+
+fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Vec<Life> {
+    let mut spans: Vec<Option<(usize, usize)>> = vec![None; ir.values.len()];
+    for (region, nodes) in schedule.regions.iter().enumerate() {
+        for node in &schedule.nodes[nodes.clone()] {
+            for value in node.op.operands().into_iter().chain(node.results.iter().copied()) {
+                spans[value] = Some((spans[value].map_or(region, |(first, _)| first), region));
+            }
+        }
+    }
+    // The logits are read after the step.
+    spans[ir.output] = spans[ir.output].map(|(first, _)| (first, schedule.regions.len()));
+    let life = |(value, span): (ValueId, Option<(usize, usize)>)| {
+        let (first, last) = span?;
+        let bytes = bytes(&ir.values[value], max).next_multiple_of(ALIGN);
+        Some(Life { value, first, last, bytes })
+    };
+    spans.into_iter().enumerate().filter_map(life).collect()
+}
+
+fn bytes(value: &Value, max: MaxRows) -> usize {
+    value.entries(max.of(value.rows)) * value.entry.bytes()
+}
+
+/// The lowest offset at which `life` collides with nothing that lives at the same time. `placed` is in order of offset.
+fn lowest_gap(placed: &[(usize, &Life)], life: &Life) -> usize {
+    let mut offset = 0;
+    for (start, other) in placed.iter().filter(|(_, o)| o.first <= life.last && life.first <= o.last) {
+        if offset + life.bytes <= *start {
+            break;
+        }
+        offset = offset.max(start + other.bytes);
+    }
+    offset
+}

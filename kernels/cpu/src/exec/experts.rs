@@ -1,0 +1,120 @@
+//! Mixtures of experts: rows are grouped by expert, and each expert's matrix is multiplied with its rows.
+//!
+//! An *entry* is a row and one of the experts it uses: number `row × used + rank`. An assignment is
+//! `[active] [expert; experts] [start; experts + 1] [entry; n] [row; n]`: how many experts have entries, which, where the
+//! entries of each of these start, the entries sorted by expert, and their rows.
+
+use super::{linear::activations, turn::Turn};
+use crate::{
+    compile::ir::ValueId,
+    linear::{Batch, Output, matmul},
+};
+
+/// Most tiles of an expert's matrix that one claim takes.
+const TILES: usize = 16;
+
+/// Integers of an assignment before its entries.
+pub(crate) fn header(experts: usize) -> usize {
+    2 + 2 * experts
+}
+
+/// Groups entries by expert. `ids` holds the expert of each entry, `used` per row, all below `experts`.
+pub(crate) fn assign(ids: &[u32], experts: usize, used: usize, out: &mut [u32]) {
+    let (head, entries) = out.split_at_mut(header(experts));
+    let Some((active, head)) = head.split_first_mut() else { return };
+    let (list, starts) = head.split_at_mut(experts);
+    // Counts per expert, then the place of each expert's next entry.
+    starts.fill(0);
+    for id in ids {
+        starts[*id as usize + 1] += 1;
+    }
+    for e in 0..experts {
+        starts[e + 1] += starts[e];
+    }
+    let (entries, rows) = entries.split_at_mut(ids.len());
+    for (entry, id) in ids.iter().enumerate() {
+        let place = starts[*id as usize] as usize;
+        entries[place] = entry as u32;
+        rows[place] = (entry / used) as u32;
+        starts[*id as usize] += 1;
+    }
+    // `starts[e]` is now the end of expert `e`. Keep the experts that have entries.
+    let (mut count, mut start) = (0, 0);
+    for e in 0..experts {
+        let end = starts[e];
+        if end > start {
+            list[count] = e as u32;
+            starts[count] = start;
+            count += 1;
+        }
+        start = end;
+    }
+    starts[count] = start;
+    *active = count as u32;
+}
+
+/// An assignment, to be read.
+struct Assignment<'a> {
+    experts: &'a [u32],
+    starts: &'a [u32],
+    entries: &'a [u32],
+    rows: &'a [u32],
+}
+
+impl<'a> Assignment<'a> {
+    fn new(assigned: &'a [u32], experts: usize) -> Self {
+        let (head, entries) = assigned.split_at(header(experts));
+        let active = head[0] as usize;
+        let (entries, rows) = entries.split_at(entries.len() / 2);
+        Assignment { experts: &head[1..][..active], starts: &head[1 + experts..][..active + 1], entries, rows }
+    }
+}
+
+/// Operands of a product.
+pub(super) struct Product {
+    pub(super) x: ValueId,
+    pub(super) assigned: ValueId,
+    pub(super) matrix: usize,
+    /// Whether `x` has a row per entry, not per row.
+    pub(super) own_rows: bool,
+}
+
+/// Multiplies experts with their rows, as many pieces as this member gets hold of.
+pub(super) fn multiply(turn: &Turn<'_>, product: &Product) {
+    let matrix = &turn.frame.weights.matrices[product.matrix];
+    let assignment = Assignment::new(turn.read(product.assigned), matrix.matrices());
+    let (input, scratch) = (activations(turn, product.x), &mut turn.scratch().linear);
+    let out = turn.out::<f32>(0);
+    // SAFETY: the floats are the result's.
+    let output = unsafe { Output::from_raw(out.start(), out.len(), matrix.rows()) };
+    let pieces = matrix.tiles().div_ceil(TILES);
+    while let Some(unit) = turn.claims().next(assignment.experts.len() * pieces) {
+        let (expert, piece) = (unit / pieces, unit % pieces);
+        let range = assignment.starts[expert] as usize..assignment.starts[expert + 1] as usize;
+        let entries = &assignment.entries[range.clone()];
+        let gather = if product.own_rows { entries } else { &assignment.rows[range] };
+        let batch = Batch { input, rows: entries.len(), gather: Some(gather), scatter: Some(entries) };
+        let tiles = piece * TILES..((piece + 1) * TILES).min(matrix.tiles());
+        // SAFETY: a piece is claimed once; the entries of experts and the tiles of pieces are disjoint.
+        let done = unsafe { matmul(matrix, assignment.experts[expert] as usize, &batch, &output, tiles, scratch) };
+        assert!(done.is_ok(), "{done:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_grouped_by_expert_in_order() {
+        let (experts, used) = (5, 2);
+        let ids = [3, 1, 1, 4, 3, 1];
+        let mut out = vec![9; header(experts) + 2 * ids.len()];
+        assign(&ids, experts, used, &mut out);
+        let a = Assignment::new(&out, experts);
+        assert_eq!(a.experts, [1, 3, 4]);
+        assert_eq!(a.starts, [0, 3, 5, 6]);
+        assert_eq!(a.entries, [1, 2, 5, 0, 4, 3]);
+        assert_eq!(a.rows, [0, 1, 2, 0, 2, 1]);
+    }
+}

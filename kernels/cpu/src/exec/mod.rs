@@ -1,0 +1,175 @@
+//! Runs nodes: each member does its share.
+
+mod elementwise;
+mod embed;
+pub(crate) mod experts;
+pub(crate) mod frame;
+mod linear;
+mod norm;
+mod quantize;
+mod rope;
+mod route;
+mod turn;
+
+use bantam_graph::InputSource;
+
+use crate::{
+    attention::{Attention, store},
+    compile::ir::{Attend, Choose, Entry, Op, ValueId},
+    linear::QBlock,
+    pool::StateSlot,
+    team::Member,
+};
+use elementwise::{Combine, Map};
+use frame::Frame;
+use turn::Turn;
+
+/// Entries below which splitting a loop over entries costs more than it saves.
+const GRAIN: usize = 256;
+
+/// Runs node `index` of the plan.
+///
+/// # Safety
+/// All members must run the same nodes in the order of the plan, with the plan's barriers between them, on a step that
+/// was checked against the pools.
+pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
+    // SAFETY: as this function's.
+    let turn = unsafe { Turn::new(frame, member, index) };
+    if turn.rows() == 0 {
+        return;
+    }
+    match turn.op() {
+        Op::Input(source) => input(&turn, *source),
+        Op::Embed { ids, table, scale } => {
+            let (table, share) = (&frame.weights.tables[*table], member.share(turn.rows(), 1));
+            embed::embed(table, &turn.read(*ids)[share.clone()], *scale, turn.own(share, table.width));
+        }
+        Op::Angles { positions, rope } => {
+            let (table, share) = (&frame.weights.ropes[*rope], member.share(turn.rows(), 1));
+            rope::angles(table, &turn.read(*positions)[share.clone()], turn.own(share, turn.width()));
+        }
+        Op::Rope { x, angles, head_dim, pairing } => {
+            let rotation = rope::Rotation { angles: turn.read(*angles), dims: frame.width(*angles), pairing: *pairing };
+            rotate(&turn, &rotation, *x, *head_dim);
+        }
+        Op::Norm { x, norm } => {
+            let share = member.share(turn.rows() * turn.width() / norm.group, 1);
+            let x = &turn.read(*x)[share.start * norm.group..share.end * norm.group];
+            norm::norm(frame, norm, x, turn.own(share, norm.group));
+        }
+        Op::Quantize(source) => quantize::quantize(&turn, *source),
+        Op::Linear { x, matrix, bias, add } => {
+            linear::linear(&turn, &linear::Product { x: *x, matrix: *matrix, bias: *bias, add: *add });
+        }
+        Op::Store { x, slot } => keep(&turn, *x, slot),
+        Op::Attend { q, attend, .. } => attention(&turn, *q, attend),
+        Op::Route { scores, choose } => route(&turn, *scores, choose),
+        Op::Assign { ids, experts } => {
+            if let Some(out) = turn.alone() {
+                experts::assign(turn.read(*ids), *experts, frame.width(*ids), out);
+            }
+        }
+        Op::Experts { x, assigned, matrix, own_rows } => {
+            let product = experts::Product { x: *x, assigned: *assigned, matrix: *matrix, own_rows: *own_rows };
+            experts::multiply(&turn, &product);
+        }
+        Op::Select(x) => match frame.plan.values[*x].entry {
+            Entry::Float | Entry::Integer => select::<u32>(&turn, *x),
+            Entry::Block => select::<QBlock>(&turn, *x),
+        },
+        Op::Activate { .. }
+        | Op::Glu { .. }
+        | Op::Softcap { .. }
+        | Op::Add { .. }
+        | Op::Mul { .. }
+        | Op::Scale { .. }
+        | Op::Combine { .. } => entries(&turn),
+    }
+}
+
+/// The ops that work entry by entry.
+fn entries(turn: &Turn<'_>) {
+    let share = turn.member.share(turn.rows() * turn.width(), GRAIN);
+    let read = |v: &ValueId| &turn.read::<f32>(*v)[share.clone()];
+    let out = turn.own(share.clone(), 1);
+    let isa = turn.frame.isa;
+    match turn.op() {
+        Op::Activate { x, act } => Map::Activate(read(x), *act).apply(isa, out),
+        Op::Glu { gate, up, act } => Map::Glu(read(gate), read(up), *act).apply(isa, out),
+        Op::Softcap { x, cap } => Map::Softcap(read(x), *cap).apply(isa, out),
+        Op::Add { a, b } => elementwise::add(read(a), read(b), out),
+        Op::Scale { x, factor } => elementwise::scale(read(x), *factor, out),
+        Op::Mul { a, b } => {
+            let per_row = if turn.frame.width(*b) == 1 { turn.width() } else { 1 };
+            elementwise::mul(turn.read(*a), turn.read(*b), per_row, share, out);
+        }
+        Op::Combine { y, weights } => {
+            let used = turn.frame.width(*weights);
+            Combine { y: turn.read(*y), weights: turn.read(*weights), width: turn.width(), used }.run(share, out);
+        }
+        _ => {}
+    }
+}
+
+fn input(turn: &Turn<'_>, source: InputSource) {
+    let map = turn.row_map();
+    let from = match source {
+        InputSource::TokenIds => &map.tokens,
+        InputSource::Positions => &map.positions,
+    };
+    let share = turn.member.share(from.len(), GRAIN);
+    turn.own(share.clone(), 1).copy_from_slice(&from[share]);
+}
+
+fn rotate(turn: &Turn<'_>, rotation: &rope::Rotation<'_>, x: ValueId, head_dim: usize) {
+    let heads = turn.width() / head_dim;
+    let share = turn.member.share(turn.rows() * heads, 1);
+    let x = &turn.read(x)[share.start * head_dim..share.end * head_dim];
+    rotation.rotate(x, head_dim, heads, share.clone(), turn.own(share, head_dim));
+}
+
+/// Writes rows to a state.
+fn keep(turn: &Turn<'_>, x: ValueId, slot: &StateSlot) {
+    let items = turn.member.share(turn.rows() * slot.heads, 1);
+    let pool = &turn.frame.pools[slot.group];
+    // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
+    unsafe { store::store(turn.read(x), pool, slot, turn.frame.step, turn.row_map(), items) }
+}
+
+fn attention(turn: &Turn<'_>, q: ValueId, attend: &Attend) {
+    let frame = turn.frame;
+    let Some(tiles) = frame.prepared.tiles(frame.plan.values[q].rows, attend.group()) else { return };
+    let attention = Attention {
+        attend,
+        pool: &frame.pools[attend.k.group],
+        step: frame.step,
+        rows: turn.row_map(),
+        tiles,
+        isa: frame.isa,
+        q: turn.read(q),
+        out: turn.out(0),
+    };
+    let scratch = turn.scratch();
+    while let Some(unit) = turn.claims().next(attention.units()) {
+        // SAFETY: a unit is claimed once; the writes to the cache stand before a barrier, and the step was checked.
+        unsafe { attention.run(unit, &mut scratch.tile) };
+    }
+}
+
+fn route(turn: &Turn<'_>, scores: ValueId, choose: &Choose) {
+    let (share, experts) = (turn.member.share(turn.rows(), 1), turn.frame.width(scores));
+    let scores = &turn.read(scores)[share.start * experts..share.end * experts];
+    let (ids, weights) = (turn.own(share.clone(), choose.used), turn.own_second(share, choose.used));
+    route::route(turn.frame.isa, scores, experts, choose, ids, weights);
+}
+
+/// The logit rows of a value over tokens.
+fn select<T: Copy>(turn: &Turn<'_>, x: ValueId) {
+    let width = turn.frame.plan.values[x].per_row * turn.width();
+    let wanted = &turn.frame.step.logit_rows;
+    let share = turn.member.share(wanted.len(), 1);
+    let (from, to) = (turn.read::<T>(x), turn.own::<T>(share.clone(), width));
+    for (to, row) in to.chunks_exact_mut(width).zip(&wanted[share]) {
+        to.copy_from_slice(&from[*row as usize * width..][..width]);
+    }
+}

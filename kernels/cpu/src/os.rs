@@ -1,0 +1,138 @@
+//! What differs between operating systems: counting cores and asking for large pages.
+
+use std::num::NonZero;
+
+/// Threads that can run at full speed at the same time: physical cores of the affinity mask, within the CPU quota.
+pub(crate) fn physical_cores() -> usize {
+    // The standard library knows affinity masks and cgroup quotas, but counts hyper-threads.
+    let logical = std::thread::available_parallelism().map_or(1, NonZero::get);
+    system::cores().map_or(logical, |cores| cores.clamp(1, logical))
+}
+
+/// Asks for large pages under `memory`: attention jumps through gigabytes, and small pages miss the TLB at each jump.
+pub(crate) fn prefer_large_pages(memory: *mut u8, bytes: usize) {
+    system::prefer_large_pages(memory, bytes);
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::collections::HashSet;
+
+    /// Distinct cores among the CPUs this thread may run on.
+    pub(super) fn cores() -> Option<usize> {
+        let cores: HashSet<String> = allowed_cpus()?.into_iter().map(core_of).collect::<Option<_>>()?;
+        Some(cores.len())
+    }
+
+    /// The CPUs that share `cpu`'s core: a name for the core.
+    fn core_of(cpu: usize) -> Option<String> {
+        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()
+    }
+
+    fn allowed_cpus() -> Option<Vec<usize>> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
+        parse_cpu_list(list.trim())
+    }
+
+    /// Reads a list such as `0-3,8`.
+    pub(super) fn parse_cpu_list(list: &str) -> Option<Vec<usize>> {
+        let mut cpus = Vec::new();
+        for part in list.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            cpus.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+        }
+        Some(cpus)
+    }
+
+    pub(super) fn prefer_large_pages(memory: *mut u8, bytes: usize) {
+        const PAGE: usize = 4096;
+        let skip = memory.align_offset(PAGE);
+        let Some(rest) = bytes.checked_sub(skip) else { return };
+        // SAFETY: the range lies in the caller's allocation, on page bounds; the advice changes no contents, and its
+        // refusal costs only speed.
+        unsafe { libc::madvise(memory.add(skip).cast(), rest / PAGE * PAGE, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(target_os = "macos")]
+mod system {
+    /// Performance cores where the chip has two kinds, else all physical ones.
+    pub(super) fn cores() -> Option<usize> {
+        query(c"hw.perflevel0.physicalcpu").or_else(|| query(c"hw.physicalcpu"))
+    }
+
+    fn query(name: &std::ffi::CStr) -> Option<usize> {
+        let mut value: libc::c_int = 0;
+        let mut size = size_of::<libc::c_int>();
+        // SAFETY: `value` and `size` describe a buffer of exactly that size, nothing is set.
+        let status = unsafe {
+            libc::sysctlbyname(name.as_ptr(), (&raw mut value).cast(), &raw mut size, std::ptr::null_mut(), 0)
+        };
+        (status == 0).then_some(value).and_then(|v| usize::try_from(v).ok())
+    }
+
+    pub(super) fn prefer_large_pages(_memory: *mut u8, _bytes: usize) {}
+}
+
+#[cfg(windows)]
+mod system {
+    /// A record of `GetLogicalProcessorInformation`.
+    #[repr(C)]
+    #[derive(Clone, Copy, Default)]
+    struct Relation {
+        mask: usize,
+        kind: u32,
+        detail: [u64; 2],
+    }
+
+    /// `RelationProcessorCore`.
+    const CORE: u32 = 0;
+
+    #[link(name = "kernel32")]
+    unsafe extern "system" {
+        fn GetLogicalProcessorInformation(buffer: *mut Relation, bytes: *mut u32) -> i32;
+    }
+
+    /// Physical cores of this processor group.
+    pub(super) fn cores() -> Option<usize> {
+        let mut relations = vec![Relation::default(); 1024];
+        let mut bytes = u32::try_from(std::mem::size_of_val(relations.as_slice())).ok()?;
+        // SAFETY: `bytes` is the size of the buffer; the call writes whole records into it and their size to `bytes`.
+        if unsafe { GetLogicalProcessorInformation(relations.as_mut_ptr(), &raw mut bytes) } == 0 {
+            return None;
+        }
+        relations.truncate(usize::try_from(bytes).ok()? / size_of::<Relation>());
+        Some(relations.iter().filter(|r| r.kind == CORE).count())
+    }
+
+    pub(super) fn prefer_large_pages(_memory: *mut u8, _bytes: usize) {}
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+mod system {
+    pub(super) fn cores() -> Option<usize> {
+        None
+    }
+
+    pub(super) fn prefer_large_pages(_memory: *mut u8, _bytes: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_within_what_the_system_grants() {
+        let logical = std::thread::available_parallelism().unwrap().get();
+        assert!((1..=logical).contains(&physical_cores()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn cpu_lists_are_read() {
+        assert_eq!(system::parse_cpu_list("0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(system::parse_cpu_list("7"), Some(vec![7]));
+        assert_eq!(system::parse_cpu_list("x"), None);
+    }
+}

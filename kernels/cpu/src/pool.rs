@@ -1,0 +1,260 @@
+//! The memory of sequences' state: a pool of pages per state group.
+//!
+//! A page holds [`PAGE_TOKENS`] tokens of every state of its group, state after state, head after head. Keys lie
+//! transposed, `[head][entry][token]`: the scores of 16 tokens are then one vector and need no sum across lanes. Other
+//! states lie `[head][token][entry]`. Pages are saved token by token, `[token][state][head][entry]`, in little-endian
+//! order, whatever their layout in memory.
+
+use std::ptr::NonNull;
+
+use bantam_backend::{KvType, PageCopy, StateGroup, StepError};
+
+use crate::memory::Zeroed;
+
+/// Tokens of a page: two vectors of keys.
+pub(crate) const PAGE_TOKENS: usize = 32;
+
+/// Where one state lies in the pages of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StateSlot {
+    /// State group.
+    pub(crate) group: usize,
+    /// First byte in the page.
+    pub(crate) offset: usize,
+    /// Heads of a row.
+    pub(crate) heads: usize,
+    /// Entries of a head.
+    pub(crate) dim: usize,
+    /// Number format.
+    pub(crate) ty: KvType,
+    /// Whether tokens are the fastest axis.
+    pub(crate) transposed: bool,
+}
+
+impl StateSlot {
+    /// Bytes of one head's part of a page.
+    pub(crate) fn head_bytes(&self) -> usize {
+        PAGE_TOKENS * self.dim * self.ty.bytes()
+    }
+
+    /// First byte of a head in the page.
+    fn head_offset(&self, head: usize) -> usize {
+        self.offset + head * self.head_bytes()
+    }
+
+    /// Byte of entry `entry` of token `token`, from the start of the head.
+    fn entry_offset(&self, token: usize, entry: usize) -> usize {
+        let index = if self.transposed { entry * PAGE_TOKENS + token } else { token * self.dim + entry };
+        index * self.ty.bytes()
+    }
+}
+
+/// The pages of one state group.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    group: StateGroup,
+    slots: Vec<StateSlot>,
+    /// What the pages lie in; one entry for each time the pool grew.
+    segments: Vec<Zeroed>,
+    pages: Vec<Page>,
+    /// Number of the last step that wrote each page.
+    written: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Page(NonNull<u8>);
+
+// SAFETY: the pointers lead into `segments`, which the pool owns. Who writes through them when is ordered by the program:
+// a step's writes are checked to be disjoint, and barriers stand between writing and reading.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Pool {
+    /// An empty pool for pages of these states.
+    pub(crate) fn new(group: StateGroup, slots: Vec<StateSlot>) -> Self {
+        Pool { group, slots, segments: Vec::new(), pages: Vec::new(), written: Vec::new() }
+    }
+
+    /// What it is for.
+    pub(crate) fn group(&self) -> &StateGroup {
+        &self.group
+    }
+
+    /// Pages that exist.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Makes pages `0..pages` exist.
+    pub(crate) fn reserve(&mut self, index: usize, pages: usize) -> Result<(), StepError> {
+        let Some(more) = pages.checked_sub(self.pages.len()).filter(|more| *more > 0) else { return Ok(()) };
+        let refused = StepError::Memory { group: index, pages, page_bytes: self.group.page_bytes };
+        let bytes = more.checked_mul(self.group.page_bytes).ok_or_else(|| refused.clone())?;
+        let segment = Zeroed::new(bytes).ok_or(refused)?;
+        for i in 0..more {
+            // SAFETY: the segment has `more` pages of this size.
+            self.pages.push(Page(unsafe { segment.start().add(i * self.group.page_bytes) }));
+        }
+        self.segments.push(segment);
+        self.written.resize(pages, 0);
+        Ok(())
+    }
+
+    /// Notes that step number `step` writes a page; false if it was noted for this step before, or does not exist.
+    pub(crate) fn note_write(&mut self, page: u32, step: u64) -> bool {
+        self.written.get_mut(page as usize).is_some_and(|last| std::mem::replace(last, step) != step)
+    }
+
+    /// First byte of a head's part of a page, [`StateSlot::head_bytes`] long.
+    #[inline]
+    pub(crate) fn head(&self, slot: &StateSlot, page: u32, head: usize) -> *mut u8 {
+        assert!(head < slot.heads, "head {head} of {}", slot.heads);
+        // SAFETY: a slot's heads lie in the page, by the plan of the group's slots.
+        unsafe { self.pages[page as usize].0.as_ptr().add(slot.head_offset(head)) }
+    }
+
+    /// Copies part `part` of `parts` of a page prefix. Both pages must exist.
+    pub(crate) fn copy(&self, copy: &PageCopy, part: usize, parts: usize) {
+        if copy.from == copy.to {
+            return;
+        }
+        let heads = self.slots.iter().flat_map(|slot| (0..slot.heads).map(move |head| (slot, head)));
+        for (slot, head) in heads.skip(part).step_by(parts) {
+            // Tokens of a transposed head lie strewn over all of it.
+            let bytes = if slot.transposed { slot.head_bytes() } else { slot.entry_offset(copy.tokens, 0) };
+            // SAFETY: both heads are in existing pages, which are different, and belong to this part alone; `tokens` is
+            // at most the page's.
+            unsafe {
+                let (from, to) = (self.head(slot, copy.from, head), self.head(slot, copy.to, head));
+                std::ptr::copy_nonoverlapping(from, to, bytes.min(slot.head_bytes()));
+            }
+        }
+    }
+
+    /// Appends the first `tokens` tokens of a page.
+    pub(crate) fn save(&self, page: u32, tokens: usize, out: &mut Vec<u8>) -> Result<(), StepError> {
+        self.check(page, tokens)?;
+        out.reserve(tokens * self.token_bytes());
+        for (slot, head, offset) in self.entries(tokens) {
+            // SAFETY: the page exists and the offset is of an entry of it. Nobody writes: a step needs `&mut` program.
+            let entry = unsafe { std::slice::from_raw_parts(self.head(slot, page, head).add(offset), slot.ty.bytes()) };
+            match slot.ty {
+                KvType::F32 => out.extend(f32::from_ne_bytes(to_array(entry)).to_le_bytes()),
+                KvType::F16 | KvType::Bf16 => out.extend(u16::from_ne_bytes(to_array(entry)).to_le_bytes()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what [`Pool::save`] gave.
+    pub(crate) fn load(&mut self, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError> {
+        self.check(page, tokens)?;
+        let expected = tokens * self.token_bytes();
+        if bytes.len() != expected {
+            return Err(StepError::Invalid(format!(
+                "{tokens} tokens of a page take {expected} bytes, found {}: it was saved by another program",
+                bytes.len()
+            )));
+        }
+        let mut rest = bytes;
+        for (slot, head, offset) in self.entries(tokens) {
+            let (entry, after) = rest.split_at(slot.ty.bytes());
+            rest = after;
+            // SAFETY: the page exists and the offset is of an entry of it, as long as `entry`; `&mut self` excludes others.
+            unsafe {
+                let target = self.head(slot, page, head).add(offset);
+                match slot.ty {
+                    KvType::F32 => target.cast::<f32>().write(f32::from_le_bytes(to_array(entry))),
+                    KvType::F16 | KvType::Bf16 => target.cast::<u16>().write(u16::from_le_bytes(to_array(entry))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every entry of the first `tokens` tokens in the order of saving: slot, head, byte in the head.
+    fn entries(&self, tokens: usize) -> impl Iterator<Item = (&StateSlot, usize, usize)> {
+        (0..tokens).flat_map(move |token| {
+            self.slots.iter().flat_map(move |slot| {
+                let heads = 0..slot.heads;
+                heads
+                    .flat_map(move |head| (0..slot.dim).map(move |entry| (slot, head, slot.entry_offset(token, entry))))
+            })
+        })
+    }
+
+    fn token_bytes(&self) -> usize {
+        self.group.page_bytes / PAGE_TOKENS
+    }
+
+    fn check(&self, page: u32, tokens: usize) -> Result<(), StepError> {
+        if (page as usize) < self.pages.len() && tokens <= PAGE_TOKENS {
+            return Ok(());
+        }
+        let pages = self.pages.len();
+        Err(StepError::Invalid(format!("{tokens} tokens of page {page}, of {pages} pages of {PAGE_TOKENS} tokens")))
+    }
+}
+
+/// The first `N` bytes, zeros where there are fewer.
+fn to_array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    for (to, from) in array.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use bantam_graph::StateKind;
+
+    use super::*;
+
+    fn pool() -> Pool {
+        let key = StateSlot { group: 0, offset: 0, heads: 2, dim: 3, ty: KvType::F16, transposed: true };
+        let value =
+            StateSlot { offset: 2 * key.head_bytes(), heads: 2, dim: 5, ty: KvType::F32, transposed: false, ..key };
+        let page_bytes = value.offset + 2 * value.head_bytes();
+        let kind = StateKind::PerToken;
+        Pool::new(StateGroup { kind, page_tokens: PAGE_TOKENS, page_bytes, states: vec![0, 1] }, vec![key, value])
+    }
+
+    #[test]
+    fn pages_round_trip_through_bytes_and_copies() {
+        let mut pool = pool();
+        pool.reserve(0, 2).unwrap();
+        pool.reserve(0, 3).unwrap();
+        let bytes: Vec<u8> = (0..7 * pool.token_bytes()).map(|i| (i * 7 % 251) as u8).collect();
+        pool.load(0, 7, &bytes).unwrap();
+        for part in 0..3 {
+            pool.copy(&PageCopy { group: 0, from: 0, to: 2, tokens: 7 }, part, 3);
+        }
+        let mut saved = Vec::new();
+        pool.save(2, 7, &mut saved).unwrap();
+        assert_eq!(saved, bytes);
+        saved.clear();
+        pool.save(1, 32, &mut saved).unwrap();
+        assert!(saved.iter().all(|b| *b == 0), "a new page is zero");
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused() {
+        let mut pool = pool();
+        pool.reserve(0, 1).unwrap();
+        assert!(pool.save(1, 1, &mut Vec::new()).is_err());
+        assert!(pool.save(0, 33, &mut Vec::new()).is_err());
+        assert!(pool.load(0, 2, &[0; 3]).is_err());
+        assert!(matches!(pool.reserve(0, usize::MAX / 2), Err(StepError::Memory { .. })));
+        assert_eq!(pool.pages(), 1);
+    }
+
+    #[test]
+    fn a_page_is_written_once_in_a_step() {
+        let mut pool = pool();
+        pool.reserve(0, 2).unwrap();
+        assert!(pool.note_write(1, 5) && !pool.note_write(1, 5) && pool.note_write(1, 6));
+        assert!(!pool.note_write(2, 6));
+    }
+}

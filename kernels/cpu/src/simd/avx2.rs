@@ -1,0 +1,142 @@
+//! AVX2 with FMA and F16C: a vector is two registers.
+
+use std::arch::x86_64::*;
+
+use super::{Floats, Kernel, LANES};
+use crate::isa::Isa;
+
+/// Proof that this machine has [`Isa::Avx2`].
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    pub(super) fn new() -> Option<Self> {
+        Isa::Avx2.is_available().then_some(Self(()))
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn run_with_features<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
+    kernel.run(simd)
+}
+
+/// Applies an operation on one register to both.
+macro_rules! both {
+    ($f:ident, $($operand:ident),+) => {
+        // SAFETY: a value of `Avx2` proves that the instruction exists.
+        unsafe { [$f($($operand[0]),+), $f($($operand[1]),+)] }
+    };
+}
+
+// SAFETY (of every block below): a value of `Avx2` proves that the instructions exist; references to 16 values are valid
+// for reading or writing two times 8 values.
+impl Floats for Avx2 {
+    type F = [__m256; 2];
+
+    const SCORE_ROWS: usize = 2;
+    const VALUE_ROWS: usize = 1;
+
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: see the head of this block.
+        unsafe { run_with_features(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F {
+        // SAFETY: see the head of this block.
+        unsafe { [_mm256_set1_ps(value); 2] }
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_add_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_sub_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_mul_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_div_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fmadd_ps, a, b, c)
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_min_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_max_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::F {
+        // SAFETY: see the head of this block.
+        a.map(|x| unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x) })
+    }
+
+    #[inline(always)]
+    fn pow2(self, n: Self::F) -> Self::F {
+        // SAFETY: see the head of this block.
+        n.map(|n| unsafe {
+            let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+        })
+    }
+
+    #[inline(always)]
+    fn select_lt(self, a: Self::F, b: Self::F, then: Self::F, other: Self::F) -> Self::F {
+        // SAFETY: see the head of this block.
+        std::array::from_fn(|i| unsafe { _mm256_blendv_ps(other[i], then[i], _mm256_cmp_ps::<_CMP_LT_OQ>(a[i], b[i])) })
+    }
+
+    #[inline(always)]
+    fn load(self, source: &[f32; LANES]) -> Self::F {
+        // SAFETY: see the head of this block.
+        unsafe { [_mm256_loadu_ps(source.as_ptr()), _mm256_loadu_ps(source.as_ptr().add(8))] }
+    }
+
+    #[inline(always)]
+    fn store(self, target: &mut [f32; LANES], value: Self::F) {
+        // SAFETY: see the head of this block.
+        unsafe {
+            _mm256_storeu_ps(target.as_mut_ptr(), value[0]);
+            _mm256_storeu_ps(target.as_mut_ptr().add(8), value[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, source: &[u16; LANES]) -> Self::F {
+        // SAFETY: see the head of this block.
+        std::array::from_fn(|i| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(source.as_ptr().add(8 * i).cast())) })
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, source: &[u16; LANES]) -> Self::F {
+        // SAFETY: see the head of this block.
+        std::array::from_fn(|i| unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.as_ptr().add(8 * i).cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        })
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        // SAFETY: see the head of this block; a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+}

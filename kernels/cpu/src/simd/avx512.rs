@@ -1,0 +1,138 @@
+//! AVX-512: a vector is one register.
+
+use std::arch::x86_64::*;
+
+use super::{Floats, Kernel, LANES};
+use crate::isa::Isa;
+
+/// Proof that this machine has [`Isa::Avx512Vnni`].
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+impl Avx512 {
+    pub(super) fn new() -> Option<Self> {
+        Isa::Avx512Vnni.is_available().then_some(Self(()))
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn run_with_features<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
+    kernel.run(simd)
+}
+
+// SAFETY (of every block below): a value of `Avx512` proves that the instructions exist; references to 16 values are
+// valid for reading or writing 16 values.
+impl Floats for Avx512 {
+    type F = __m512;
+
+    const SCORE_ROWS: usize = 8;
+    const VALUE_ROWS: usize = 4;
+
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: see the head of this block.
+        unsafe { run_with_features(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+
+    #[inline(always)]
+    fn pow2(self, n: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
+        }
+    }
+
+    #[inline(always)]
+    fn select_lt(self, a: __m512, b: __m512, then: __m512, other: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), other, then) }
+    }
+
+    #[inline(always)]
+    fn load(self, source: &[f32; LANES]) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_loadu_ps(source.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, target: &mut [f32; LANES], value: __m512) {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_storeu_ps(target.as_mut_ptr(), value) }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, source: &[u16; LANES]) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(source.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, source: &[u16; LANES]) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(source.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        // SAFETY: see the head of this block; a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+}

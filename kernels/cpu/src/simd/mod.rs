@@ -1,0 +1,133 @@
+//! Vectors of 16 floats, and one implementation of them per instruction set.
+//!
+//! Kernels are generic over [`Floats`]; [`with_floats`] compiles them once for each instruction set. Within one set a
+//! result never depends on how rows are grouped: an operation acts on each lane alone, and sums over lanes have one order.
+
+pub(crate) mod math;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use crate::isa::Isa;
+
+/// Lanes of a vector.
+pub(crate) const LANES: usize = 16;
+
+/// Work that is compiled for one instruction set.
+pub(crate) trait Kernel {
+    /// What it yields.
+    type Output;
+
+    /// Does the work. Must be `#[inline(always)]`, as must everything it calls that uses `S`.
+    fn run<S: Floats>(self, simd: S) -> Self::Output;
+}
+
+/// One instruction set. A value of an implementation is proof that this machine has it.
+pub(crate) trait Floats: Copy {
+    /// 16 floats.
+    type F: Copy;
+
+    /// Rows whose attention scores for 32 keys fit in the registers.
+    const SCORE_ROWS: usize;
+    /// Rows whose sums over four vectors of values fit in the registers.
+    const VALUE_ROWS: usize;
+
+    /// Runs a kernel with the instruction set enabled.
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output;
+
+    fn splat(self, value: f32) -> Self::F;
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a × b + c`; fused where the machine can.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The lesser of each lane; `b` where either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The greater of each lane; `b` where either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// To the nearest integer, ties to even; for magnitudes below 2²².
+    fn round(self, a: Self::F) -> Self::F;
+    /// `2ⁿ` for integers `-126 ≤ n ≤ 127`.
+    fn pow2(self, n: Self::F) -> Self::F;
+    /// `then` in the lanes where `a < b`, `other` elsewhere.
+    fn select_lt(self, a: Self::F, b: Self::F, then: Self::F, other: Self::F) -> Self::F;
+
+    fn load(self, source: &[f32; LANES]) -> Self::F;
+    fn store(self, target: &mut [f32; LANES], value: Self::F);
+    /// 16 half-precision numbers, as bits.
+    fn load_f16(self, source: &[u16; LANES]) -> Self::F;
+    /// 16 bfloat16 numbers, as bits.
+    fn load_bf16(self, source: &[u16; LANES]) -> Self::F;
+    /// Asks for the cache line at `address`, which need not be mapped.
+    fn prefetch(self, address: *const u8);
+
+    /// The greatest lane.
+    #[inline(always)]
+    fn greatest(self, a: Self::F) -> f32 {
+        self.fold(a, |x, y| if x > y { x } else { y })
+    }
+
+    /// The sum over lanes, by halves.
+    #[inline(always)]
+    fn sum(self, a: Self::F) -> f32 {
+        self.fold(a, |x, y| x + y)
+    }
+
+    /// Combines lane `i` with lane `i + 8`, then those by 4, 2 and 1.
+    #[inline(always)]
+    fn fold(self, a: Self::F, f: impl Fn(f32, f32) -> f32) -> f32 {
+        let mut lanes = [0.0; LANES];
+        self.store(&mut lanes, a);
+        let mut half = LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                lanes[i] = f(lanes[i], lanes[i + half]);
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
+
+    /// Up to 16 floats, `fill` in the lanes beyond.
+    #[inline(always)]
+    fn load_some(self, source: &[f32], fill: f32) -> Self::F {
+        let mut lanes = [fill; LANES];
+        let len = source.len().min(LANES);
+        lanes[..len].copy_from_slice(&source[..len]);
+        self.load(&lanes)
+    }
+
+    /// As many lanes as `target` has room for.
+    #[inline(always)]
+    fn store_some(self, target: &mut [f32], value: Self::F) {
+        let mut lanes = [0.0; LANES];
+        self.store(&mut lanes, value);
+        let len = target.len().min(LANES);
+        target[..len].copy_from_slice(&lanes[..len]);
+    }
+}
+
+/// Runs `kernel` on the path `isa`, or on the portable one where this machine lacks it.
+pub(crate) fn with_floats<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    match isa {
+        Isa::Avx512Vnni => {
+            if let Some(simd) = avx512::Avx512::new() {
+                return simd.enter(kernel);
+            }
+        }
+        Isa::Avx2 => {
+            if let Some(simd) = avx2::Avx2::new() {
+                return simd.enter(kernel);
+            }
+        }
+        Isa::Portable => {}
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = isa;
+    portable::Portable.enter(kernel)
+}

@@ -1,0 +1,354 @@
+//! The worker team: threads that run one job together, in lock step.
+//!
+//! The calling thread is member 0; `n − 1` threads are the others. All run the same function, split the work by their
+//! index, and meet at [`Member::barrier`]. Inside a job a waiting thread spins, and yields its core once it has waited
+//! long; between jobs it spins for a moment and then parks, so an idle team uses no CPU.
+//!
+//! A panic in one member breaks the barrier: the others leave the job at their next barrier and [`Team::run`] returns
+//! the message. The team itself stays usable.
+
+use std::{
+    any::Any,
+    cell::UnsafeCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// How long a worker spins for the next job before it parks.
+const SPIN_BETWEEN_JOBS: Duration = Duration::from_micros(20);
+/// How long a member spins at a barrier before it offers its core to others.
+const SPIN_AT_BARRIER: Duration = Duration::from_micros(50);
+/// Checks of the awaited value between two looks at the clock.
+const SPINS_PER_LOOK: u32 = 64;
+
+/// A team of threads; one job runs at a time.
+pub struct Team {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Held during a job: programs that share the team take turns.
+    turn: Mutex<()>,
+}
+
+/// A member panicked; this is what it said.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a worker thread panicked: {0}")]
+pub struct Panicked(pub String);
+
+/// The job was given up because another member panicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken;
+
+/// One thread's place in a running job.
+pub struct Member<'t> {
+    shared: &'t Shared,
+    index: usize,
+}
+
+type Job<'j> = dyn Fn(&Member<'_>) -> Result<(), Broken> + Sync + 'j;
+
+/// A value with a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line<T>(T);
+
+struct Shared {
+    threads: usize,
+    /// Counts jobs; a change is the signal to start.
+    jobs: Line<AtomicU32>,
+    /// The running job. Written before `jobs` changes, read after it, valid until all have `finished`.
+    job: UnsafeCell<Option<*const Job<'static>>>,
+    /// Workers that are done with the job.
+    finished: Line<AtomicUsize>,
+    /// Members that stand at the barrier.
+    arrived: Line<AtomicUsize>,
+    /// Counts barriers passed.
+    phase: Line<AtomicU32>,
+    broken: AtomicBool,
+    stop: AtomicBool,
+    /// Per worker, whether it is parked or about to park.
+    parked: Vec<Line<AtomicBool>>,
+    message: Mutex<Option<String>>,
+}
+
+// SAFETY: `job` is written by the thread that holds `turn` while no worker runs a job, and read by workers only after
+// they have seen `jobs` change, which orders the write before the read. All else is atomic or locked.
+unsafe impl Sync for Shared {}
+// SAFETY: as above; the pointer in `job` points to a `Sync` function.
+unsafe impl Send for Shared {}
+
+impl Team {
+    /// Starts a team of `threads` members, the later callers of [`Team::run`] included; 0 means one per physical core
+    /// that this process may use.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn new(threads: usize) -> std::io::Result<Self> {
+        let threads = if threads == 0 { crate::os::physical_cores() } else { threads };
+        let shared = Arc::new(Shared {
+            threads,
+            jobs: Line::default(),
+            job: UnsafeCell::new(None),
+            finished: Line::default(),
+            arrived: Line::default(),
+            phase: Line::default(),
+            broken: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            parked: (1..threads).map(|_| Line::default()).collect(),
+            message: Mutex::new(None),
+        });
+        let mut team = Team { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        for index in 1..threads {
+            let shared = Arc::clone(&team.shared);
+            let worker = std::thread::Builder::new().name(format!("cpu-{index}"));
+            team.workers.push(worker.spawn(move || serve(&shared, index))?);
+        }
+        Ok(team)
+    }
+
+    /// Members, the caller included.
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Runs `job` on all members and returns when all are done. Every member must pass the same barriers.
+    ///
+    /// # Errors
+    /// If a member panicked; the others have left the job then.
+    pub fn run(&self, job: impl Fn(&Member<'_>) -> Result<(), Broken> + Sync) -> Result<(), Panicked> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.start(&job);
+        work(&self.shared, 0, &job);
+        let workers = self.workers.len();
+        wait(SPIN_AT_BARRIER, || self.shared.finished.0.load(Ordering::Acquire) == workers);
+        self.end()
+    }
+
+    fn start(&self, job: &Job<'_>) {
+        let shared = &*self.shared;
+        // SAFETY: only the lifetime changes. `run` returns only after every worker has finished with the pointer.
+        let job = unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
+        // SAFETY: `turn` is held and all workers wait for `jobs` to change, so nobody reads this cell now.
+        unsafe { *shared.job.get() = Some(job) };
+        shared.finished.0.store(0, Ordering::Relaxed);
+        // Sequentially consistent with the worker's store to `parked` and load of `jobs`: one of the two sees the other.
+        shared.jobs.0.fetch_add(1, Ordering::SeqCst);
+        for (worker, parked) in self.workers.iter().zip(&shared.parked) {
+            if parked.0.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+    }
+
+    fn end(&self) -> Result<(), Panicked> {
+        let shared = &*self.shared;
+        if !shared.broken.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        shared.arrived.0.store(0, Ordering::Relaxed);
+        shared.broken.store(false, Ordering::Relaxed);
+        let message = shared.message.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Err(Panicked(message.unwrap_or_default()))
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker catches its job's panics, so its own end is never one.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Member<'_> {
+    /// Which member this is: `0..threads`.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Members of the team.
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Waits until all members are here. What they wrote before is visible after.
+    ///
+    /// # Errors
+    /// If another member panicked: leave the job.
+    pub fn barrier(&self) -> Result<(), Broken> {
+        let shared = self.shared;
+        let phase = shared.phase.0.load(Ordering::Relaxed);
+        if shared.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == shared.threads {
+            shared.arrived.0.store(0, Ordering::Relaxed);
+            shared.phase.0.store(phase.wrapping_add(1), Ordering::Release);
+            return Ok(());
+        }
+        let passed = || shared.phase.0.load(Ordering::Acquire) != phase;
+        wait(SPIN_AT_BARRIER, || passed() || shared.broken.load(Ordering::Relaxed));
+        if passed() { Ok(()) } else { Err(Broken) }
+    }
+
+    /// This member's share of `items`, in whole multiples of `grain`: as even as that allows, in order.
+    pub fn share(&self, items: usize, grain: usize) -> std::ops::Range<usize> {
+        share(items, grain, self.index, self.shared.threads)
+    }
+}
+
+/// Part `index` of `0..items` cut into `parts` on multiples of `grain`.
+pub(crate) fn share(items: usize, grain: usize, index: usize, parts: usize) -> std::ops::Range<usize> {
+    let grains = items.div_ceil(grain);
+    let bound = |i: usize| (grains * i / parts * grain).min(items);
+    bound(index)..bound(index + 1)
+}
+
+/// A worker's life: wait for a job, do it, say so.
+fn serve(shared: &Shared, index: usize) {
+    let mut seen = 0;
+    while let Some(jobs) = next_job(shared, index, seen) {
+        seen = jobs;
+        // SAFETY: `jobs` has changed, so the job was written before and stays valid until this worker counts itself
+        // as finished.
+        if let Some(job) = unsafe { *shared.job.get() } {
+            // SAFETY: as above.
+            work(shared, index, unsafe { &*job });
+        }
+        shared.finished.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Waits for the job after number `seen`; `None` when the team ends.
+fn next_job(shared: &Shared, index: usize, seen: u32) -> Option<u32> {
+    let ready = || shared.jobs.0.load(Ordering::SeqCst) != seen || shared.stop.load(Ordering::SeqCst);
+    let parked = &shared.parked[index - 1].0;
+    if !spin(SPIN_BETWEEN_JOBS, ready) {
+        parked.store(true, Ordering::SeqCst);
+        while !ready() {
+            std::thread::park();
+        }
+        parked.store(false, Ordering::SeqCst);
+    }
+    let jobs = shared.jobs.0.load(Ordering::SeqCst);
+    (jobs != seen).then_some(jobs)
+}
+
+/// One member's part of a job. A panic ends the job for all.
+fn work(shared: &Shared, index: usize, job: &Job<'_>) {
+    let member = Member { shared, index };
+    // The job's own data may be left half-written: whoever ran it is told, and must not use it again.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&member))) {
+        let mut message = shared.message.lock().unwrap_or_else(PoisonError::into_inner);
+        message.get_or_insert_with(|| describe(&*panic));
+        shared.broken.store(true, Ordering::Release);
+    }
+}
+
+fn describe(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+/// Spins until `done`, for at most `limit`; says whether it is.
+fn spin(limit: Duration, done: impl Fn() -> bool) -> bool {
+    let mut begin = None;
+    loop {
+        for _ in 0..SPINS_PER_LOOK {
+            if done() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if begin.get_or_insert_with(Instant::now).elapsed() > limit {
+            return false;
+        }
+    }
+}
+
+/// Waits until `done`: spinning first, then giving the core to other threads.
+fn wait(patience: Duration, done: impl Fn() -> bool) {
+    if !spin(patience, &done) {
+        while !done() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(team: &Team, rounds: usize) -> Vec<usize> {
+        let cells: Vec<AtomicUsize> = (0..rounds).map(|_| AtomicUsize::new(0)).collect();
+        let threads = team.threads();
+        team.run(|m| {
+            for (i, cell) in cells.iter().enumerate() {
+                cell.fetch_add(1, Ordering::Relaxed);
+                m.barrier()?;
+                assert_eq!(cell.load(Ordering::Relaxed), threads, "round {i}: somebody passed the barrier early");
+            }
+            Ok(())
+        })
+        .unwrap();
+        cells.into_iter().map(AtomicUsize::into_inner).collect()
+    }
+
+    #[test]
+    fn members_meet_at_barriers_even_with_more_threads_than_cores() {
+        for threads in [1, 2, 3, 8] {
+            let team = Team::new(threads).unwrap();
+            assert_eq!(counts(&team, 200), vec![threads; 200]);
+        }
+    }
+
+    #[test]
+    fn jobs_start_after_the_team_has_parked() {
+        let team = Team::new(2).unwrap();
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(1));
+            assert_eq!(counts(&team, 1), [2]);
+        }
+    }
+
+    #[test]
+    fn a_panic_in_any_member_ends_the_job_and_the_team_lives_on() {
+        let team = Team::new(3).unwrap();
+        for culprit in 0..3 {
+            let error = team.run(|m| {
+                m.barrier()?;
+                assert_ne!(m.index(), culprit, "by member {culprit}");
+                m.barrier()?;
+                m.barrier()
+            });
+            assert!(error.unwrap_err().0.contains(&format!("by member {culprit}")));
+            assert_eq!(counts(&team, 10), [3; 10]);
+        }
+    }
+
+    #[test]
+    fn an_idle_team_parks() {
+        let team = Team::new(2).unwrap();
+        counts(&team, 1);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(team.shared.parked.iter().all(|p| p.0.load(Ordering::SeqCst)));
+    }
+
+    #[test]
+    fn shares_cover_everything_once() {
+        for (items, grain, parts) in [(0, 1, 3), (1, 16, 2), (100, 16, 3), (7, 1, 8), (64, 64, 2), (1000, 7, 5)] {
+            let mut next = 0;
+            for i in 0..parts {
+                let part = share(items, grain, i, parts);
+                assert_eq!(part.start, next.min(items));
+                assert!(part.start.is_multiple_of(grain) || part.is_empty());
+                next = part.end;
+            }
+            assert_eq!(next, items);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Every value of a model against plain loops in double precision; and the fused plan against the plain one.
+
+use std::collections::HashMap;
+
+use bantam_backend::{KvType, WeightSource};
+use bantam_cpu::isa::Isa;
+use bantam_gguf::{GgmlType, dequantize};
+use bantam_graph::{Act, Graph, InputSource, Op, Pairing, Rope, RopeScaling};
+
+use crate::{
+    model::{MIXTURE, PLAIN, RandomWeights, Shape, WINDOWED, quantized},
+    session::{Session, Setup, prompt},
+};
+
+type Matrix = Vec<Vec<f64>>;
+
+/// Runs a graph on one whole sequence whose logits are all wanted.
+struct Oracle<'a> {
+    graph: &'a Graph,
+    weights: &'a RandomWeights,
+    values: HashMap<String, Matrix>,
+}
+
+impl Oracle<'_> {
+    fn weight(&self, name: &str) -> Matrix {
+        let data = self.weights.load(self.graph.weight(name).unwrap()).unwrap();
+        let mut values = vec![0.0; data.shape.iter().product()];
+        dequantize(data.ty, &data.bytes, &mut values).unwrap();
+        let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+        values.chunks(*data.shape.last().unwrap()).map(<[f64]>::to_vec).collect()
+    }
+
+    fn run(&mut self, tokens: &[u32]) {
+        for node in &self.graph.nodes {
+            if let Op::Route(o) = &node.op {
+                let (ids, weights) = route(&self.values[&o.scores], o.used, o.normalize);
+                self.values.insert(format!("{}.ids", node.name), ids);
+                self.values.insert(format!("{}.weights", node.name), weights);
+            } else {
+                let value = self.node(&node.op, tokens);
+                self.values.insert(node.name.clone(), value);
+            }
+        }
+    }
+
+    fn node(&self, op: &Op, tokens: &[u32]) -> Matrix {
+        let x = |name: &String| &self.values[name];
+        match op {
+            Op::Input { source: InputSource::TokenIds } => tokens.iter().map(|t| vec![f64::from(*t)]).collect(),
+            Op::Input { source: InputSource::Positions } => (0..tokens.len()).map(|i| vec![i as f64]).collect(),
+            Op::Embed(o) => {
+                let table = self.weight(&o.table);
+                let row = |id: &Vec<f64>| table[id[0] as usize].iter().map(|x| x * f64::from(o.scale)).collect();
+                x(&o.ids).iter().map(row).collect()
+            }
+            Op::Linear(o) => {
+                let mut y = multiply(x(&o.x), &self.weight(&o.weight));
+                if let Some(bias) = &o.bias {
+                    let bias = self.weight(bias);
+                    y.iter_mut().for_each(|row| row.iter_mut().zip(&bias[0]).for_each(|(y, b)| *y += b));
+                }
+                y
+            }
+            Op::Norm(o) => {
+                let weight = o.weight.as_ref().map(|w| self.weight(w).remove(0));
+                let group = o.group.unwrap_or(x(&o.x)[0].len());
+                x(&o.x).iter().map(|row| norm(row, group, f64::from(o.eps), weight.as_deref())).collect()
+            }
+            Op::Rope(o) => x(&o.x).iter().enumerate().map(|(p, row)| rope(row, p, o)).collect(),
+            Op::Attention(o) => {
+                let dim = self.graph.state(&o.k_state).unwrap().dim;
+                attention(x(&o.q), x(&o.k), x(&o.v), dim, f64::from(o.scale), o.window)
+            }
+            Op::Activate { x: a, act } => map(x(a), |v| activate(*act, v)),
+            Op::Glu(o) => zip(&map(x(&o.gate), |v| activate(o.act, v)), x(&o.up), |a, b| a * b),
+            Op::Add { a, b } => zip(x(a), x(b), |a, b| a + b),
+            Op::Mul { a, b } => zip(x(a), x(b), |a, b| a * b),
+            Op::Scale { x: a, factor } => map(x(a), |v| v * f64::from(*factor)),
+            Op::Softcap { x: a, cap } => map(x(a), |v| f64::from(*cap) * (v / f64::from(*cap)).tanh()),
+            Op::Select { x: a, .. } => x(a).clone(),
+            Op::Experts(o) => {
+                let (gate, up, down) = (self.weight(&o.gate), self.weight(&o.up), self.weight(&o.down));
+                let (ffn, width) = (down[0].len(), x(&o.x)[0].len());
+                let row = |i: usize| {
+                    let mut sum = vec![0.0; width];
+                    for (id, weight) in x(&o.ids)[i].iter().zip(&x(&o.weights)[i]) {
+                        let (e, input) = (*id as usize, vec![x(&o.x)[i].clone()]);
+                        let [g, u] = [&gate, &up].map(|m| multiply(&input, &m[e * ffn..(e + 1) * ffn]));
+                        let h = zip(&map(&g, |v| activate(o.act, v)), &u, |a, b| a * b);
+                        let y = multiply(&h, &down[e * width..(e + 1) * width]);
+                        sum.iter_mut().zip(&y[0]).for_each(|(s, y)| *s += weight * y);
+                    }
+                    sum
+                };
+                (0..x(&o.x).len()).map(row).collect()
+            }
+            Op::Route(_) => unreachable!("has two results"),
+        }
+    }
+}
+
+fn map(x: &Matrix, f: impl Fn(f64) -> f64) -> Matrix {
+    x.iter().map(|row| row.iter().map(|v| f(*v)).collect()).collect()
+}
+
+fn zip(a: &Matrix, b: &Matrix, f: impl Fn(f64, f64) -> f64) -> Matrix {
+    a.iter().zip(b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| f(*a, *b)).collect()).collect()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn multiply(x: &Matrix, weight: &[Vec<f64>]) -> Matrix {
+    x.iter().map(|row| weight.iter().map(|w| dot(row, w)).collect()).collect()
+}
+
+fn norm(row: &[f64], group: usize, eps: f64, weight: Option<&[f64]>) -> Vec<f64> {
+    let group = row.chunks(group).flat_map(|x| {
+        let factor = 1.0 / (dot(x, x) / x.len() as f64 + eps).sqrt();
+        x.iter().enumerate().map(move |(i, v)| v * factor * weight.map_or(1.0, |w| w[i]))
+    });
+    group.collect()
+}
+
+fn activate(act: Act, x: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    match act {
+        Act::Silu => x * sigmoid(x),
+        Act::Sigmoid => sigmoid(x),
+        Act::GeluTanh => x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()),
+    }
+}
+
+fn rope(row: &[f64], position: usize, o: &Rope) -> Vec<f64> {
+    let factor = match &o.scaling {
+        Some(RopeScaling::Linear { factor }) => f64::from(*factor),
+        _ => 1.0,
+    };
+    let mut row = row.to_vec();
+    for head in row.chunks_mut(o.head_dim) {
+        for j in 0..o.dims / 2 {
+            let (a, b) = match o.pairing {
+                Pairing::Interleaved => (2 * j, 2 * j + 1),
+                Pairing::Halves => (j, j + o.dims / 2),
+            };
+            let angle = position as f64 * f64::from(o.base).powf(-2.0 * j as f64 / o.dims as f64) / factor;
+            let (s, c) = angle.sin_cos();
+            (head[a], head[b]) = (head[a] * c - head[b] * s, head[b] * c + head[a] * s);
+        }
+    }
+    row
+}
+
+fn attention(q: &Matrix, k: &Matrix, v: &Matrix, dim: usize, scale: f64, window: Option<usize>) -> Matrix {
+    let (heads, kv_heads) = (q[0].len() / dim, k[0].len() / dim);
+    let head = |position: usize, h: usize| {
+        let kv = h / (heads / kv_heads) * dim;
+        let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let query = &q[position][h * dim..(h + 1) * dim];
+        let scores: Vec<f64> = (first..=position).map(|j| scale * dot(query, &k[j][kv..kv + dim])).collect();
+        let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - greatest).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let entry = |d: usize| weights.iter().zip(first..).map(|(w, j)| w * v[j][kv + d]).sum::<f64>() / total;
+        (0..dim).map(entry).collect::<Vec<_>>()
+    };
+    (0..q.len()).map(|p| (0..heads).flat_map(|h| head(p, h)).collect()).collect()
+}
+
+fn route(scores: &Matrix, used: usize, normalize: bool) -> (Matrix, Matrix) {
+    let row = |scores: &Vec<f64>| {
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        let all: f64 = scores.iter().map(|s| s.exp()).sum();
+        let weights: Vec<f64> = order[..used].iter().map(|e| scores[*e].exp() / all).collect();
+        let total: f64 = if normalize { weights.iter().sum() } else { 1.0 };
+        let ids = order[..used].iter().map(|e| *e as f64).collect();
+        (ids, weights.iter().map(|w| w / total).collect())
+    };
+    scores.iter().map(row).unzip()
+}
+
+/// How far traced values are from the oracle's, relative to the root mean square of the value; the worst of all values.
+struct Errors {
+    /// Largest difference.
+    largest: f64,
+    /// Root mean square of the differences.
+    typical: f64,
+}
+
+fn errors(shape: &Shape, setup: Setup) -> Errors {
+    let (graph, weights, tokens) = (shape.graph(), shape.weights(), prompt(90, shape.vocab, 4));
+    let mut oracle = Oracle { graph: &graph, weights: &weights, values: HashMap::new() };
+    oracle.run(&tokens);
+    let mut session = Session::new(shape, setup);
+    let step = session.step(&[(0, &tokens, tokens.len())]);
+    let (mut worst, mut seen) = (Errors { largest: 0.0, typical: 0.0 }, 0);
+    let mut compare = |name: &str, width: usize, found: &[f32]| {
+        let expected: Vec<f64> = oracle.values[name].concat();
+        assert_eq!((expected.len(), oracle.values[name][0].len()), (found.len(), width), "{name}");
+        let scale = (dot(&expected, &expected) / expected.len() as f64).sqrt().max(1e-9);
+        let differences: Vec<f64> = expected.iter().zip(found).map(|(e, f)| (e - f64::from(*f)) / scale).collect();
+        worst.largest = differences.iter().fold(worst.largest, |w, d| w.max(d.abs()));
+        worst.typical = worst.typical.max((dot(&differences, &differences) / differences.len() as f64).sqrt());
+        seen += 1;
+    };
+    session.program.run_traced(&step, &mut compare).unwrap();
+    assert_eq!(seen, oracle.values.len(), "every named value is shown");
+    worst
+}
+
+#[test]
+fn every_value_is_right() {
+    for isa in Isa::ALL.into_iter().filter(|i| i.is_available()) {
+        let exact = Setup { isa, k_type: KvType::F32, v_type: KvType::F32, ..Setup::default() };
+        for shape in [PLAIN, WINDOWED, MIXTURE] {
+            let error = errors(&shape, exact).largest;
+            assert!(error < 2e-5, "{shape:?} on {isa:?}: {error}");
+            let error = errors(&shape, Setup { isa, ..Setup::default() }).largest;
+            assert!((1e-6..5e-3).contains(&error), "{shape:?} on {isa:?} with a cache of halves: {error}");
+        }
+    }
+}
+
+#[test]
+fn quantized_values_are_near() {
+    for (shape, ty) in [(PLAIN, GgmlType::Q8_0), (WINDOWED, GgmlType::Q6_K), (PLAIN, GgmlType::Q4_K)] {
+        let error = errors(&quantized(shape, ty), Setup::default()).typical;
+        assert!(error < 0.05, "{shape:?} in {ty}: {error}");
+    }
+}
+
+#[test]
+fn fused_and_plain_plans_give_the_same_bits() {
+    for shape in [PLAIN, WINDOWED, MIXTURE, quantized(PLAIN, GgmlType::Q4_K), quantized(MIXTURE, GgmlType::Q8_0)] {
+        let tokens = prompt(70, shape.vocab, 3);
+        let fused = Session::new(&shape, Setup::default()).run(&[(0, &tokens, 9)]).concat();
+        let mut session = Session::new(&shape, Setup::default());
+        let step = session.step(&[(0, &tokens, 9)]);
+        session.program.run_traced(&step, &mut |_, _, _| {}).unwrap();
+        let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&fused), bits(session.program.logits()), "{shape:?}");
+    }
+}

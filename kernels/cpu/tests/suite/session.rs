@@ -1,0 +1,89 @@
+//! A program with sequences whose page tables the test keeps.
+
+use bantam_backend::{Backend, CompileOptions, KvType, NO_PAGE, Program, SequenceStep, Step};
+use bantam_cpu::{CpuBackend, isa::Isa};
+
+use crate::model::Shape;
+
+/// Choices of a test run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) threads: usize,
+    pub(crate) isa: Isa,
+    pub(crate) k_type: KvType,
+    pub(crate) v_type: KvType,
+    /// Distance between the pages of a sequence, so that runs use different ones.
+    pub(crate) page_step: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup { threads: 2, isa: Isa::detect(), k_type: KvType::F16, v_type: KvType::F16, page_step: 1 }
+    }
+}
+
+/// A program and its sequences.
+pub(crate) struct Session {
+    pub(crate) program: Box<dyn Program>,
+    setup: Setup,
+    /// Tokens of each sequence so far.
+    pub(crate) lengths: Vec<usize>,
+}
+
+/// Most rows and logit rows of a step.
+pub(crate) const MAX_ROWS: usize = 256;
+const PAGES: usize = 200;
+const SEQUENCES: usize = 4;
+
+impl Session {
+    pub(crate) fn new(shape: &Shape, setup: Setup) -> Session {
+        let backend = CpuBackend::with_isa(setup.threads, setup.isa).unwrap();
+        let (k_type, v_type) = (setup.k_type, setup.v_type);
+        let options = CompileOptions { max_rows: MAX_ROWS, max_logit_rows: MAX_ROWS, k_type, v_type };
+        let mut program = backend.compile(&shape.graph(), &shape.weights(), &options, &mut |_, _| {}).unwrap();
+        for group in 0..program.groups().len() {
+            program.reserve_pages(group, PAGES).unwrap();
+        }
+        Session { program, setup, lengths: vec![0; SEQUENCES] }
+    }
+
+    /// The table of a sequence for `tokens` tokens, without the pages that are no longer needed.
+    pub(crate) fn table(&self, sequence: usize, group: usize, start: usize, tokens: usize) -> Vec<u32> {
+        let group = &self.program.groups()[group];
+        let page = |i: usize| ((i * SEQUENCES + sequence) * self.setup.page_step + 3) % (PAGES - 1);
+        let gone = group.first_needed(start) / group.page_tokens;
+        (0..group.pages(tokens)).map(|i| if i < gone { NO_PAGE } else { page(i) as u32 }).collect()
+    }
+
+    /// The step that appends runs of tokens to sequences; the last `wanted` rows of each run are logit rows.
+    pub(crate) fn step(&self, runs: &[(usize, &[u32], usize)]) -> Step {
+        let mut step = Step::default();
+        for (sequence, tokens, wanted) in runs {
+            let (start, first) = (self.lengths[*sequence], step.tokens.len());
+            step.tokens.extend(*tokens);
+            let groups = 0..self.program.groups().len();
+            let tables = groups.map(|g| self.table(*sequence, g, start, start + tokens.len())).collect();
+            step.sequences.push(SequenceStep { rows: tokens.len(), start, tables });
+            let end = first + tokens.len();
+            step.logit_rows.extend((end - wanted..end).map(|r| r as u32));
+        }
+        step
+    }
+
+    /// Runs such a step; returns the logit rows.
+    pub(crate) fn run(&mut self, runs: &[(usize, &[u32], usize)]) -> Vec<Vec<f32>> {
+        let step = self.step(runs);
+        self.program.run(&step).unwrap();
+        for (sequence, tokens, _) in runs {
+            self.lengths[*sequence] += tokens.len();
+        }
+        let vocab = self.program.vocab();
+        assert_eq!(self.program.logits().len(), step.logit_rows.len() * vocab);
+        self.program.logits().chunks(vocab).map(<[f32]>::to_vec).collect()
+    }
+}
+
+/// Tokens of a prompt.
+pub(crate) fn prompt(len: usize, vocab: usize, seed: usize) -> Vec<u32> {
+    (0..len).map(|i| ((i * i * 7 + i * 3 + seed * 13) % vocab) as u32).collect()
+}

@@ -1,3 +1,4 @@
 //! The actors, loading, caches and sampling.
 
+pub mod cache;
 pub mod load;

@@ -1,0 +1,202 @@
+//! The cache as its owner sees it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bantam_backend::StateGroup;
+
+use super::{
+    evict::{EvictionPolicy, LeastRecentlyUsed},
+    lease::Lease,
+    pool::{NoPages, PoolError, Pools},
+    tree::Tree,
+};
+
+/// A lease on the longest cached prefix.
+#[derive(Debug)]
+pub struct Acquired {
+    /// The new sequence's pages; its length is the length of the prefix.
+    pub lease: Lease,
+    /// Tokens that other requests began with alike, at least the lease's length. A sequence that is computed exactly so
+    /// far and published there with [`Resume::Keep`] can be resumed by the next request that branches off there.
+    pub branch: usize,
+}
+
+/// Whether later requests are likely to go on from the end of what is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// No: the sequence is passing. Its window pages go as it moves on.
+    Passing,
+    /// Yes (the end of a message, a branch point, the end of the sequence): window pages before it are kept.
+    Keep,
+}
+
+/// More tokens published than computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot publish {tokens} tokens: the state of only {len} is computed")]
+pub struct PublishError {
+    /// Tokens given.
+    pub tokens: usize,
+    /// The lease's length.
+    pub len: usize,
+}
+
+/// What happened since the cache was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Prefixes looked up.
+    pub lookups: u64,
+    /// Of them, those of which at least one token was found.
+    pub hits: u64,
+    /// Tokens looked up.
+    pub tokens_wanted: u64,
+    /// Tokens found.
+    pub tokens_reused: u64,
+    /// Prefixes and resume points evicted, in whole or in part.
+    pub evictions: u64,
+    /// Tokens whose state was evicted.
+    pub tokens_evicted: u64,
+}
+
+/// Pages of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupUsage {
+    /// Page ids in existence.
+    pub capacity: usize,
+    /// Nobody has them.
+    pub free: usize,
+    /// Only the tree has them.
+    pub cached: usize,
+    /// Sequences have them, alone or together with the tree.
+    pub used: usize,
+    /// Bytes of a page.
+    pub page_bytes: usize,
+}
+
+/// Pools and prefix tree of a model.
+#[derive(Debug)]
+pub struct StateCache {
+    pools: Pools,
+    pub(super) tree: Tree,
+    policy: Box<dyn EvictionPolicy>,
+    counters: Counters,
+}
+
+impl StateCache {
+    /// An empty cache of at most `budget` bytes. `minimum` pages of each group are set aside for it; take
+    /// [`super::one_sequence`], so that a lone sequence always finds pages.
+    ///
+    /// # Errors
+    /// As [`Pools::new`].
+    pub fn new(groups: &[StateGroup], budget: u64, minimum: &[usize]) -> Result<Self, PoolError> {
+        Ok(StateCache {
+            pools: Pools::new(groups, budget, minimum)?,
+            tree: Tree::new(groups.into()),
+            policy: Box::new(LeastRecentlyUsed),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The same with another order of eviction.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Box<dyn EvictionPolicy>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// The state groups.
+    pub fn groups(&self) -> &[StateGroup] {
+        &self.tree.groups
+    }
+
+    /// Starts a sequence of `tokens` from the longest cached prefix of at most `at_most` tokens. `namespace` keeps apart
+    /// sequences of equal tokens and different state (adapters, images).
+    ///
+    /// To get logits at least one token must be computed: `at_most` is then `tokens.len() - 1`.
+    pub fn acquire(&mut self, namespace: u64, tokens: &[u32], at_most: usize) -> Acquired {
+        let (lease, branch) = self.tree.acquire(namespace, tokens, at_most);
+        self.counters.lookups += 1;
+        self.counters.hits += u64::from(!lease.is_empty());
+        self.counters.tokens_wanted += tokens.len() as u64;
+        self.counters.tokens_reused += lease.len() as u64;
+        Acquired { lease, branch }
+    }
+
+    /// Provides pages for the rows of a sequence up to token `to`, evicting cached state if need be. Must be called
+    /// before each step, with the end of its rows; the step's copies and tables come from the lease afterwards.
+    ///
+    /// # Errors
+    /// If all pages are in use. The sequence is unchanged and may be tried again.
+    pub fn grow(&mut self, lease: &mut Lease, to: usize) -> Result<(), NoPages> {
+        let wanted = lease.wanted(to);
+        loop {
+            let missing = self.pools.missing(&wanted);
+            let Some(group) = missing.iter().position(|&n| n > 0) else { break };
+            let Some(lost) = self.tree.evict(self.policy.as_ref(), &missing) else {
+                return Err(NoPages { group, missing: missing[group] });
+            };
+            self.counters.evictions += 1;
+            self.counters.tokens_evicted += lost as u64;
+        }
+        lease.extend(to, &mut self.pools)
+    }
+
+    /// Lets others find the state of `tokens`, the first of the sequence, up to any that is computed. The sequence runs
+    /// on, and may find equal pages of others in place of some of its own.
+    ///
+    /// # Errors
+    /// If some of the tokens are not computed.
+    pub fn publish(&mut self, lease: &mut Lease, tokens: &[u32], resume: Resume) -> Result<(), PublishError> {
+        if tokens.len() > lease.len() {
+            return Err(PublishError { tokens: tokens.len(), len: lease.len() });
+        }
+        if tokens.len() >= lease.published && !tokens.is_empty() {
+            self.tree.publish(lease, tokens, resume == Resume::Keep);
+        }
+        Ok(())
+    }
+
+    /// Ends a sequence. The state of `tokens` stays cached.
+    ///
+    /// # Errors
+    /// As [`StateCache::publish`]; the sequence is ended all the same.
+    pub fn retire(&mut self, mut lease: Lease, tokens: &[u32]) -> Result<(), PublishError> {
+        self.publish(&mut lease, tokens, Resume::Keep)
+    }
+
+    /// Evicts all that no sequence uses.
+    pub fn clear(&mut self) {
+        self.tree.clear();
+    }
+
+    /// Page ids of a group are below this; a program must have reserved so many before a step uses them.
+    pub fn capacity(&self, group: usize) -> usize {
+        self.pools.capacity(group)
+    }
+
+    /// Bytes spoken for, and bytes there are.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.pools.committed(), self.pools.budget())
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Who has the pages. Looks at every cached page: for metrics, not for each step.
+    pub fn usage(&mut self) -> Vec<GroupUsage> {
+        let groups = Arc::clone(&self.tree.groups);
+        groups.iter().enumerate().map(|(g, group)| self.group_usage(g, group)).collect()
+    }
+
+    fn group_usage(&mut self, g: usize, group: &StateGroup) -> GroupUsage {
+        let mut outside: HashMap<u32, usize> = HashMap::new();
+        for page in self.tree.live().flat_map(|(_, node)| node.pages[g].iter().flatten()) {
+            *outside.entry(page.id()).or_insert_with(|| page.references()) -= 1;
+        }
+        let cached = outside.values().filter(|references| **references == 0).count();
+        let (capacity, free) = (self.pools.capacity(g), self.pools.free(g));
+        let used = capacity.saturating_sub(free + cached);
+        GroupUsage { capacity, free, cached, used, page_bytes: group.page_bytes }
+    }
+}

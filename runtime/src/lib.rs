@@ -1,5 +1,17 @@
-//! The actors, loading, caches and sampling.
+//! The runtime: loads models, keeps the state of sequences, decides what is computed when, and samples.
+//!
+//! [`engine::Engine`] is the front. Behind it stand the actors (`actors`), each owning one thing that lives longer than
+//! a request. [`cache`] and [`sampling`] are pure structures that actors own; [`load`] reads checkpoints; [`probe`] runs
+//! exactly given tokens and checks that all ways of computing them agree.
+//!
+//! Invariants: this crate knows no wire format and no model family; nothing computes on the threads that serve I/O.
 
+mod actors;
 pub mod cache;
+pub mod engine;
 pub mod load;
+mod memory;
+mod os;
+pub mod probe;
+mod resident;
 pub mod sampling;

@@ -1,0 +1,158 @@
+//! The executor: owns the backend program and the thread that runs it, one step at a time.
+//!
+//! Messages: [`ExecutorMessage::Run`] computes one step and samples from its logits; the answer is
+//! [`SchedulerMessage::StepDone`]. The work is done on a thread of its own; this actor only hands it over, so it answers
+//! at once whatever the step takes.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    time::{Duration, Instant},
+};
+
+use bantam_backend::{Program, Step};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::{
+    job::{Capture, CapturedRow},
+    scheduler::SchedulerMessage,
+};
+use crate::{
+    cache::PendingCopy,
+    sampling::{Sampled, Sampler},
+};
+
+/// What the executor is asked.
+#[derive(Debug)]
+pub(crate) enum ExecutorMessage {
+    /// Computes a step; the scheduler gets the outcome.
+    Run(Box<StepJob>, ActorRef<SchedulerMessage>),
+}
+
+/// A step and what is to be done with its logit rows.
+#[derive(Debug, Default)]
+pub(crate) struct StepJob {
+    pub(crate) step: Step,
+    /// One per logit row, in their order.
+    pub(crate) wants: Vec<Want>,
+    /// Keeps pages that are copied from until the copy is made.
+    pub(crate) held: Vec<PendingCopy>,
+}
+
+/// What is wanted of one logit row.
+#[derive(Debug)]
+pub(crate) struct Want {
+    /// The sequence's request number.
+    pub(crate) id: u64,
+    /// Index of the row's token in its sequence.
+    pub(crate) index: usize,
+    pub(crate) slot: usize,
+    /// Tokens behind it in the step that will be taken back.
+    pub(crate) rejected: usize,
+    /// Draws the next token, if one is wanted.
+    pub(crate) sampler: Option<Sampler>,
+    /// Takes the row itself.
+    pub(crate) capture: Option<Capture>,
+    /// The token drawn, or why none can be.
+    pub(crate) sampled: Option<Result<Sampled, String>>,
+}
+
+/// A step that was run: the job comes back with its samplers and what they drew.
+#[derive(Debug)]
+pub(crate) struct StepOutcome {
+    pub(crate) job: Box<StepJob>,
+    pub(crate) result: Result<(), String>,
+    pub(crate) elapsed: Duration,
+}
+
+/// The thread that owns the program. Dropping it lets the thread end once its step is done.
+pub(crate) struct ExecutorThread {
+    work: SyncSender<(Box<StepJob>, ActorRef<SchedulerMessage>)>,
+}
+
+impl ExecutorThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system gives none.
+    pub(crate) fn spawn(program: Box<dyn Program>) -> Result<Self, std::io::Error> {
+        // One step runs, and the scheduler forms the next only when it is done: one place is enough.
+        let (work, steps) = sync_channel(1);
+        std::thread::Builder::new().name("executor".into()).spawn(move || run_steps(program, &steps))?;
+        Ok(ExecutorThread { work })
+    }
+}
+
+fn run_steps(mut program: Box<dyn Program>, steps: &Receiver<(Box<StepJob>, ActorRef<SchedulerMessage>)>) {
+    while let Ok((mut job, scheduler)) = steps.recv() {
+        let start = Instant::now();
+        let result = catch_unwind(AssertUnwindSafe(|| run_step(program.as_mut(), &mut job)))
+            .unwrap_or_else(|panic| Err(format!("the step panicked: {}", panic_text(panic.as_ref()))));
+        let outcome = StepOutcome { job, result, elapsed: start.elapsed() };
+        if scheduler.cast(SchedulerMessage::StepDone(Box::new(outcome))).is_err() {
+            tracing::debug!("a step ended after its scheduler");
+        }
+    }
+}
+
+fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> {
+    program.run(&job.step).map_err(|e| e.to_string())?;
+    let vocab = program.vocab();
+    let sequences = job.step.sequences.len();
+    for (row, want) in program.logits().chunks_exact(vocab).zip(&mut job.wants) {
+        if let Some(capture) = &want.capture {
+            // The probe that wanted the row may have gone.
+            drop(capture.rows.send(CapturedRow {
+                index: want.index,
+                logits: row.to_vec(),
+                sequences,
+                slot: want.slot,
+                rolled_back: want.rejected,
+            }));
+        }
+        if let Some(sampler) = &mut want.sampler {
+            let sampled = sampler.sample(row, None).map_err(|e| e.to_string());
+            if let Ok(sampled) = &sampled {
+                sampler.accept(sampled.token);
+            }
+            want.sampled = Some(sampled);
+        }
+    }
+    Ok(())
+}
+
+/// The message of a panic, if it has one.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
+}
+
+/// The actor.
+pub(crate) struct Executor;
+
+impl Actor for Executor {
+    type Msg = ExecutorMessage;
+    type State = std::sync::Arc<ExecutorThread>;
+    type Arguments = std::sync::Arc<ExecutorThread>;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Self::Msg>,
+        thread: Self::Arguments,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        Ok(thread)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        thread: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        let ExecutorMessage::Run(job, scheduler) = message;
+        thread.work.try_send((job, scheduler)).map_err(|e| format!("the executor thread takes no step: {e}").into())
+    }
+}

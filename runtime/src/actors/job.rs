@@ -1,0 +1,79 @@
+//! A prepared request on its way through the actors.
+
+use std::time::Instant;
+
+use bantam_text::StopMatcher;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::{
+    engine::{CancelFlag, Event},
+    sampling::{Sampled, Sampler},
+};
+
+/// A request that was rendered, tokenized and checked. It ends in exactly one terminal event on [`Output::events`].
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: u64,
+    /// The prompt, at least one token.
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) sampler: Sampler,
+    /// Bounded by what the window leaves, at least 1.
+    pub(crate) max_tokens: usize,
+    pub(crate) ignore_eos: bool,
+    /// Whether cached prefixes may be used.
+    pub(crate) share: bool,
+    /// Most prompt tokens a step; 0: as many as fit.
+    pub(crate) chunk: usize,
+    pub(crate) cancel: CancelFlag,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) stop: StopMatcher,
+    pub(crate) output: Output,
+}
+
+/// The part of a job that turns tokens into the client's events; the slot owns it.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) id: u64,
+    pub(crate) prompt_tokens: usize,
+    pub(crate) submitted: Instant,
+    /// Bounded: a client that does not read stops its own slot.
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) cancel: CancelFlag,
+    /// Held until the request has ended, so that the admission gate counts it.
+    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Asks for the logits of all rows of one sequence, for probes.
+#[derive(Clone, Debug)]
+pub(crate) struct Capture {
+    pub(crate) rows: std::sync::mpsc::Sender<CapturedRow>,
+    /// Wrong tokens to be computed and taken back in each decoding step.
+    pub(crate) rejected: usize,
+}
+
+/// A logit row and how it came about.
+#[derive(Debug)]
+pub(crate) struct CapturedRow {
+    /// Index of its token in the sequence.
+    pub(crate) index: usize,
+    pub(crate) logits: Vec<f32>,
+    /// Sequences in its step.
+    pub(crate) sequences: usize,
+    /// Slot of its sequence.
+    pub(crate) slot: usize,
+    /// Tokens behind it that were computed and taken back.
+    pub(crate) rolled_back: usize,
+}
+
+/// What the scheduler tells a slot.
+#[derive(Debug)]
+pub(crate) enum TokenEvent {
+    /// The prompt is done.
+    Started { cached_tokens: usize },
+    /// One more token.
+    Token(Sampled),
+    /// The sequence ended; `end_token`: on an end token, which is not part of the answer.
+    End { end_token: bool },
+    /// The sequence cannot go on.
+    Failed(String),
+}

@@ -1,0 +1,20 @@
+//! The actors. Each file has its messages on top; they are the documentation.
+//!
+//! ```text
+//! root ─ registry ─ model ┬ executor   owns the program and its thread
+//!                         ├ kv         owns pages and prefix tree
+//!                         ├ scheduler  decides who runs
+//!                         └ slot × N   tokens to events
+//! ```
+//!
+//! Rules: nothing computes in a handler; queues are bounded beside the mailboxes; cancellation is looked at between
+//! steps; every request ends in exactly one terminal event.
+
+pub(crate) mod executor;
+pub(crate) mod job;
+pub(crate) mod kv;
+pub(crate) mod model;
+pub(crate) mod registry;
+pub(crate) mod root;
+pub(crate) mod scheduler;
+pub(crate) mod slot;

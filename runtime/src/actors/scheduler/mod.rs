@@ -1,0 +1,239 @@
+//! The scheduler: decides, once per step, which sequences run.
+//!
+//! Messages: [`SchedulerMessage`]. Requests wait in arrival order for a slot; sequences in slots take part in steps as
+//! [`batch`] plans them. One step is computed at a time, by the executor; while it runs the scheduler only collects
+//! messages. A sequence that finds no pages gives way to older ones and starts again later from what is cached.
+//!
+//! Invariants: a request ends in exactly one terminal event, sent by its slot; nothing here waits for a client.
+
+mod batch;
+mod form;
+mod outcome;
+mod sequence;
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use tokio::sync::mpsc;
+
+use self::sequence::Sequence;
+use super::{
+    executor::{ExecutorMessage, StepJob, StepOutcome},
+    job::{Job, TokenEvent},
+    kv::{KvMessage, KvUsage},
+    slot::{Assignment, SlotMessage, TOKEN_CHANNEL},
+};
+use crate::engine::{SlotState, SlotStatus, Status};
+
+/// What the scheduler is told and asked.
+#[derive(Debug)]
+pub(crate) enum SchedulerMessage {
+    /// The slots there are; sent once, at the start.
+    Slots(Vec<ActorRef<SlotMessage>>),
+    /// A request to be queued.
+    Submit(Box<Job>),
+    /// Nobody waits for this request any more, or it has hit a stop text.
+    Cancel(u64),
+    /// A step was computed.
+    StepDone(Box<StepOutcome>),
+    /// A slot has sent its last event.
+    SlotFree(usize),
+    /// A slot that was full has room again.
+    Unblocked,
+    /// What is going on.
+    Status(RpcReplyPort<Status>),
+}
+
+/// What the scheduler is started with.
+pub(crate) struct SchedulerArguments {
+    pub(crate) executor: ActorRef<ExecutorMessage>,
+    pub(crate) kv: ActorRef<KvMessage>,
+    /// Most rows of a step.
+    pub(crate) batch: usize,
+    /// Most logit rows of a step.
+    pub(crate) max_logit_rows: usize,
+    /// Longest sequence.
+    pub(crate) context: usize,
+    pub(crate) end_tokens: Vec<u32>,
+}
+
+/// What the scheduler owns.
+pub(crate) struct SchedulerState {
+    arguments: SchedulerArguments,
+    myself: ActorRef<SchedulerMessage>,
+    queue: VecDeque<Box<Job>>,
+    /// In order of arrival.
+    running: Vec<Sequence>,
+    slots: Vec<SlotEntry>,
+    computing: bool,
+    /// Buffers of the last step, used again.
+    spare: Option<Box<StepJob>>,
+    counters: Counters,
+}
+
+struct SlotEntry {
+    actor: ActorRef<SlotMessage>,
+    busy: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    steps: u64,
+    rows: u64,
+    max_step_sequences: usize,
+    reused_tokens: u64,
+}
+
+/// The actor.
+pub(crate) struct Scheduler;
+
+impl Actor for Scheduler {
+    type Msg = SchedulerMessage;
+    type State = SchedulerState;
+    type Arguments = SchedulerArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        arguments: Self::Arguments,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        Ok(SchedulerState {
+            arguments,
+            myself,
+            queue: VecDeque::new(),
+            running: Vec::new(),
+            slots: Vec::new(),
+            computing: false,
+            spare: None,
+            counters: Counters::default(),
+        })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SchedulerMessage::Slots(actors) => {
+                state.slots = actors.into_iter().map(|actor| SlotEntry { actor, busy: false }).collect();
+            }
+            SchedulerMessage::Submit(job) => state.queue.push_back(job),
+            SchedulerMessage::Cancel(id) => state.cancel(id),
+            SchedulerMessage::StepDone(outcome) => state.step_done(*outcome)?,
+            SchedulerMessage::SlotFree(slot) => {
+                if let Some(entry) = state.slots.get_mut(slot) {
+                    entry.busy = false;
+                }
+            }
+            SchedulerMessage::Unblocked => {}
+            SchedulerMessage::Status(reply) => {
+                let status = state.status().await;
+                // Whoever asked may have gone.
+                reply.send(status).ok();
+                return Ok(());
+            }
+        }
+        if state.computing { Ok(()) } else { state.next_step().await }
+    }
+}
+
+impl SchedulerState {
+    fn cancel(&mut self, id: u64) {
+        self.queue.retain(|job| job.id != id);
+        if let Some(sequence) = self.running.iter().find(|s| s.id == id) {
+            // A sequence in a step is taken out when the step ends.
+            sequence.cancel.set();
+        }
+    }
+
+    /// Gives free slots to the requests that wait longest.
+    fn assign_slots(&mut self) -> Result<(), ActorProcessingErr> {
+        while let Some(slot) = self.slots.iter().position(|s| !s.busy) {
+            let Some(job) = self.queue.pop_front() else { break };
+            if !job.cancel.is_set() {
+                self.begin(slot, *job)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, slot: usize, job: Job) -> Result<(), ActorProcessingErr> {
+        let (events, tokens) = mpsc::channel::<TokenEvent>(TOKEN_CHANNEL);
+        let blocked = Arc::new(AtomicBool::new(false));
+        let assignment = Assignment { output: job.output, stop: job.stop, tokens, blocked: Arc::clone(&blocked) };
+        let Some(entry) = self.slots.get_mut(slot) else { return Ok(()) };
+        entry.actor.cast(SlotMessage::Begin(Box::new(assignment)))?;
+        entry.busy = true;
+        self.running.push(Sequence {
+            id: job.id,
+            slot,
+            prompt_len: job.tokens.len(),
+            tokens: job.tokens,
+            cached: 0,
+            lease: None,
+            branch: 0,
+            published: 0,
+            sampler: Some(job.sampler),
+            in_step: 0,
+            max_tokens: job.max_tokens,
+            ignore_eos: job.ignore_eos,
+            share: job.share,
+            chunk: job.chunk,
+            capture: job.capture,
+            cancel: job.cancel,
+            events,
+            blocked,
+            started: false,
+        });
+        Ok(())
+    }
+
+    /// Takes a sequence out; its computed tokens stay findable.
+    fn retire(&mut self, index: usize) -> Result<(), ActorProcessingErr> {
+        let mut sequence = self.running.remove(index);
+        if let Some(lease) = sequence.lease.take() {
+            sequence.tokens.truncate(lease.len());
+            self.arguments.kv.cast(KvMessage::Retire { lease, tokens: sequence.tokens })?;
+        }
+        Ok(())
+    }
+
+    fn retire_cancelled(&mut self) -> Result<(), ActorProcessingErr> {
+        while let Some(index) = self.running.iter().position(|s| s.cancel.is_set()) {
+            self.retire(index)?;
+        }
+        Ok(())
+    }
+
+    async fn status(&self) -> Status {
+        let usage = ractor::call!(self.arguments.kv, KvMessage::Usage).unwrap_or(KvUsage::default());
+        let slots = (0..self.slots.len()).map(|id| match self.running.iter().find(|s| s.slot == id) {
+            Some(sequence) => sequence.status(),
+            None => SlotStatus {
+                id,
+                state: SlotState::Idle,
+                request: None,
+                prompt_tokens: 0,
+                prompt_done: 0,
+                cached_tokens: 0,
+                generated: 0,
+            },
+        });
+        Status {
+            slots: slots.collect(),
+            queued: self.queue.len(),
+            steps: self.counters.steps,
+            rows: self.counters.rows,
+            max_step_sequences: self.counters.max_step_sequences,
+            reused_tokens: self.counters.reused_tokens,
+            pages_used: usage.pages_used,
+            state_bytes: usage.bytes,
+            state_budget_bytes: usage.budget,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a computed step means for its sequences.
+
+use ractor::ActorProcessingErr;
+
+use super::SchedulerState;
+use crate::{
+    actors::{executor::StepOutcome, job::TokenEvent},
+    sampling::Sampled,
+};
+
+impl SchedulerState {
+    pub(super) fn step_done(&mut self, outcome: StepOutcome) -> Result<(), ActorProcessingErr> {
+        self.computing = false;
+        let StepOutcome { mut job, result, elapsed } = outcome;
+        tracing::trace!(?elapsed, rows = job.step.tokens.len(), sequences = job.step.sequences.len(), "step");
+        job.held.clear();
+        match result {
+            Ok(()) => {
+                self.advance()?;
+                for want in job.wants.drain(..) {
+                    if let Some(sampler) = want.sampler {
+                        self.give_back(want.id, sampler);
+                    }
+                    match want.sampled {
+                        Some(Ok(sampled)) => self.drawn(want.id, sampled)?,
+                        Some(Err(why)) => self.fail(want.id, &why)?,
+                        None => {}
+                    }
+                }
+            }
+            Err(why) => self.fail_step(&why),
+        }
+        self.spare = Some(job);
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<(), ActorProcessingErr> {
+        for sequence in &mut self.running {
+            // Rows behind these were rejected: not counted, they are written again.
+            let rows = std::mem::take(&mut sequence.in_step);
+            if let (Some(lease), 1..) = (&mut sequence.lease, rows) {
+                lease.advance(rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, id: u64, sampler: crate::sampling::Sampler) {
+        if let Some(sequence) = self.running.iter_mut().find(|s| s.id == id) {
+            sequence.sampler = Some(sampler);
+        }
+    }
+
+    /// A sequence's next token was drawn.
+    fn drawn(&mut self, id: u64, sampled: Sampled) -> Result<(), ActorProcessingErr> {
+        let Some(index) = self.running.iter().position(|s| s.id == id) else { return Ok(()) };
+        let end_tokens = &self.arguments.end_tokens;
+        let sequence = &mut self.running[index];
+        let mut reached = sequence.start();
+        if !sequence.ignore_eos && end_tokens.contains(&sampled.token) {
+            sequence.tell(TokenEvent::End { end_token: true });
+            return self.retire(index);
+        }
+        reached &= sequence.deliver(sampled);
+        let full = sequence.generated() >= sequence.max_tokens || sequence.tokens.len() >= self.arguments.context;
+        if full {
+            sequence.tell(TokenEvent::End { end_token: false });
+        }
+        if full || !reached { self.retire(index) } else { Ok(()) }
+    }
+
+    /// One sequence cannot go on.
+    fn fail(&mut self, id: u64, why: &str) -> Result<(), ActorProcessingErr> {
+        let Some(index) = self.running.iter().position(|s| s.id == id) else { return Ok(()) };
+        self.running[index].tell(TokenEvent::Failed(why.into()));
+        self.retire(index)
+    }
+
+    /// The step's sequences cannot go on: what it wrote is not known. Others are not touched.
+    fn fail_step(&mut self, why: &str) {
+        tracing::error!(%why, "a step failed");
+        self.running.retain(|sequence| {
+            let failed = sequence.in_step > 0;
+            if failed {
+                sequence.tell(TokenEvent::Failed(why.into()));
+            }
+            !failed
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! A running sequence as the scheduler sees it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::sync::mpsc;
+
+use crate::{
+    actors::job::{Capture, TokenEvent},
+    cache::{Lease, Resume},
+    engine::{CancelFlag, SlotState, SlotStatus},
+    sampling::{Sampled, Sampler},
+};
+
+/// Generated tokens that others see at once.
+const PUBLISH_EVERY: usize = 32;
+
+/// What a step gives to a sequence, or takes from it.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub(crate) id: u64,
+    pub(crate) slot: usize,
+    /// Prompt, then what was generated.
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) prompt_len: usize,
+    /// Tokens found in the cache when the sequence began.
+    pub(crate) cached: usize,
+    /// Its state; none before its first step and after it was displaced.
+    pub(crate) lease: Option<Lease>,
+    /// Tokens that earlier requests began with alike.
+    pub(crate) branch: usize,
+    /// Tokens that others can find.
+    pub(crate) published: usize,
+    /// Away while a step draws with it.
+    pub(crate) sampler: Option<Sampler>,
+    /// Rows of the step that is being computed; 0: not part of it.
+    pub(crate) in_step: usize,
+    pub(crate) max_tokens: usize,
+    pub(crate) ignore_eos: bool,
+    pub(crate) share: bool,
+    pub(crate) chunk: usize,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) cancel: CancelFlag,
+    pub(crate) events: mpsc::Sender<TokenEvent>,
+    pub(crate) blocked: Arc<AtomicBool>,
+    pub(crate) started: bool,
+}
+
+impl Sequence {
+    /// Tokens whose state is computed.
+    pub(crate) fn done(&self) -> usize {
+        self.lease.as_ref().map_or(0, Lease::len)
+    }
+
+    /// Tokens whose state is not computed.
+    pub(crate) fn pending(&self) -> usize {
+        self.tokens.len() - self.done()
+    }
+
+    /// Whether only the token drawn last is left to compute.
+    pub(crate) fn is_decoding(&self) -> bool {
+        self.started && self.pending() == 1 && self.lease.is_some()
+    }
+
+    /// The computed tokens, if it is time for others to see them: a prompt's after every step, generated ones a few at a
+    /// time.
+    pub(crate) fn to_publish(&self) -> Option<Vec<u32>> {
+        let every = if self.started { PUBLISH_EVERY } else { 1 };
+        let due = self.share && self.done() >= self.published + every;
+        due.then(|| self.tokens.iter().take(self.done()).copied().collect())
+    }
+
+    /// Whether another request is likely to go on from the tokens computed so far.
+    pub(crate) fn resume(&self) -> Resume {
+        let done = self.done();
+        if done == self.branch || done == self.prompt_len { Resume::Keep } else { Resume::Passing }
+    }
+
+    /// Tokens to compute before the sequence ends, or reaches a point at which earlier requests parted.
+    pub(crate) fn until_branch(&self) -> usize {
+        match self.branch.checked_sub(self.done()) {
+            Some(rows @ 1..) => rows.min(self.pending()),
+            _ => self.pending(),
+        }
+    }
+
+    /// Tokens to be computed behind the chosen ones and taken back.
+    pub(crate) fn rejected(&self) -> usize {
+        match &self.capture {
+            Some(capture) if self.in_step > 0 && self.is_decoding() => capture.rejected,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn generated(&self) -> usize {
+        self.tokens.len() - self.prompt_len
+    }
+
+    /// Whether its slot can take another token. If not, the slot is asked to say when it can.
+    pub(crate) fn has_room(&self) -> bool {
+        if self.events.capacity() >= 3 {
+            return true;
+        }
+        self.blocked.store(true, Ordering::Release);
+        // The slot may have emptied the channel between the two lines above.
+        self.events.capacity() >= 3
+    }
+
+    /// Tells the slot; false if it has gone.
+    pub(crate) fn tell(&self, event: TokenEvent) -> bool {
+        self.events.try_send(event).is_ok()
+    }
+
+    /// Hands the first and every further token to the slot; false if it has gone.
+    pub(crate) fn deliver(&mut self, sampled: Sampled) -> bool {
+        self.tokens.push(sampled.token);
+        self.tell(TokenEvent::Token(sampled))
+    }
+
+    /// Says, once, that the prompt is done.
+    pub(crate) fn start(&mut self) -> bool {
+        if self.started {
+            return true;
+        }
+        self.started = true;
+        self.tell(TokenEvent::Started { cached_tokens: self.cached })
+    }
+
+    pub(crate) fn status(&self) -> SlotStatus {
+        let state = match (self.is_decoding(), self.events.capacity() >= 3) {
+            (_, false) => SlotState::Blocked,
+            (true, _) => SlotState::Decode,
+            (false, _) => SlotState::Prefill,
+        };
+        SlotStatus {
+            id: self.slot,
+            state,
+            request: Some(self.id),
+            prompt_tokens: self.prompt_len,
+            prompt_done: self.done().min(self.prompt_len),
+            cached_tokens: self.cached,
+            generated: self.generated(),
+        }
+    }
+}

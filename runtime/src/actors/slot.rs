@@ -1,0 +1,210 @@
+//! A slot: turns the tokens of one running sequence into its client's events.
+//!
+//! Messages: [`SlotMessage::Begin`] gives the slot a sequence. From then on a task of the slot reads tokens from a
+//! bounded channel, decodes them, holds back what may become a stop text, and writes events to the client's bounded
+//! channel. So a client that does not read blocks its own slot and nothing else. The task ends with exactly one terminal
+//! event and tells the scheduler that the slot is free.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use bantam_text::{StopMatcher, StreamDecoder, Tokenizer};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::mpsc;
+
+use super::{
+    job::{Output, TokenEvent},
+    scheduler::SchedulerMessage,
+};
+use crate::{
+    engine::{Delta, Event, FinishReason, Outcome, TokenLogprob},
+    sampling::{Logprobs, Sampled},
+};
+
+/// Tokens that may wait between the scheduler and a slot before its sequence is left out of steps.
+pub(crate) const TOKEN_CHANNEL: usize = 32;
+
+/// What a slot is asked.
+#[derive(Debug)]
+pub(crate) enum SlotMessage {
+    /// Serve this sequence; the slot is idle.
+    Begin(Box<Assignment>),
+}
+
+/// A sequence given to a slot.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    pub(crate) output: Output,
+    pub(crate) stop: StopMatcher,
+    pub(crate) tokens: mpsc::Receiver<TokenEvent>,
+    /// Set by the scheduler when it left the sequence out because `tokens` was full.
+    pub(crate) blocked: Arc<AtomicBool>,
+}
+
+/// What a slot needs to know.
+#[derive(Clone)]
+pub(crate) struct SlotContext {
+    pub(crate) id: usize,
+    pub(crate) scheduler: ActorRef<SchedulerMessage>,
+    pub(crate) tokenizer: Tokenizer,
+}
+
+/// The actor.
+pub(crate) struct Slot;
+
+impl Actor for Slot {
+    type Msg = SlotMessage;
+    type State = SlotContext;
+    type Arguments = SlotContext;
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Self::Msg>,
+        context: Self::Arguments,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        Ok(context)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        context: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        let SlotMessage::Begin(assignment) = message;
+        let context = context.clone();
+        tokio::spawn(async move {
+            let slot = context.id;
+            let scheduler = context.scheduler.clone();
+            Pump::new(context, *assignment).run().await;
+            drop(scheduler.cast(SchedulerMessage::SlotFree(slot)));
+        });
+        Ok(())
+    }
+}
+
+/// The client has gone.
+struct Gone;
+
+/// Reads one sequence's tokens and writes its client's events.
+struct Pump {
+    context: SlotContext,
+    output: Output,
+    tokens: mpsc::Receiver<TokenEvent>,
+    blocked: Arc<AtomicBool>,
+    decoder: StreamDecoder,
+    stop: StopMatcher,
+    cached_tokens: usize,
+    generated: usize,
+    first_token: Option<Instant>,
+}
+
+impl Pump {
+    fn new(context: SlotContext, assignment: Assignment) -> Self {
+        let Assignment { output, stop, tokens, blocked } = assignment;
+        let decoder = context.tokenizer.stream(true);
+        Pump { context, output, tokens, blocked, decoder, stop, cached_tokens: 0, generated: 0, first_token: None }
+    }
+
+    async fn run(mut self) {
+        while let Some(event) = self.next_token().await {
+            let done = match event {
+                TokenEvent::Started { cached_tokens } => {
+                    self.cached_tokens = cached_tokens;
+                    self.first_token = Some(Instant::now());
+                    self.send(Event::Started { cached_tokens }).await
+                }
+                TokenEvent::Token(sampled) => match self.token(sampled).await {
+                    Ok(true) => return,
+                    Ok(false) => Ok(()),
+                    Err(gone) => Err(gone),
+                },
+                TokenEvent::End { end_token } => return self.end(end_token).await,
+                TokenEvent::Failed(why) => return drop(self.send(Event::Failed(why)).await),
+            };
+            if done.is_err() {
+                return self.leave();
+            }
+        }
+    }
+
+    async fn next_token(&mut self) -> Option<TokenEvent> {
+        let event = self.tokens.recv().await;
+        if self.tokens.len() <= TOKEN_CHANNEL / 2 && self.blocked.swap(false, Ordering::AcqRel) {
+            drop(self.context.scheduler.cast(SchedulerMessage::Unblocked));
+        }
+        event
+    }
+
+    async fn send(&self, event: Event) -> Result<(), Gone> {
+        self.output.events.send(event).await.map_err(|_| Gone)
+    }
+
+    fn leave(&self) {
+        self.output.cancel.set();
+        drop(self.context.scheduler.cast(SchedulerMessage::Cancel(self.output.id)));
+    }
+
+    /// Handles a token; true if it completed a stop text, after which the request has ended.
+    async fn token(&mut self, sampled: Sampled) -> Result<bool, Gone> {
+        self.generated += 1;
+        let piece = self.decoder.push(sampled.token);
+        let found = self.stop.push(&piece);
+        let tokens: Vec<_> = sampled.logprobs.iter().map(|l| self.logprob(&sampled, l)).collect();
+        if !found.text.is_empty() || !tokens.is_empty() {
+            self.send(Event::Delta(Delta { text: found.text, tokens })).await?;
+        }
+        match found.hit {
+            Some(stop) => {
+                self.leave();
+                self.finish(FinishReason::Stop, Some(stop)).await?;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn logprob(&self, sampled: &Sampled, logprobs: &Logprobs) -> TokenLogprob {
+        let report = |&(token, logprob): &(u32, f32)| TokenLogprob {
+            token,
+            bytes: self.context.tokenizer.token_bytes(token, false).into(),
+            logprob,
+            top: Vec::new(),
+        };
+        let top = logprobs.top.iter().map(report).collect();
+        TokenLogprob { top, ..report(&(sampled.token, logprobs.sampled)) }
+    }
+
+    async fn end(mut self, end_token: bool) {
+        let rest = self.decoder.finish();
+        let found = self.stop.push(&rest);
+        let (text, stop) = match found.hit {
+            Some(stop) => (found.text, Some(stop)),
+            None => (found.text + &self.stop.finish(), None),
+        };
+        let reason = if end_token || stop.is_some() { FinishReason::Stop } else { FinishReason::Length };
+        if !text.is_empty() && self.send(Event::Delta(Delta { text, tokens: Vec::new() })).await.is_err() {
+            return;
+        }
+        drop(self.finish(reason, stop).await);
+    }
+
+    async fn finish(&self, reason: FinishReason, stop_text: Option<String>) -> Result<(), Gone> {
+        let first = self.first_token.unwrap_or_else(Instant::now);
+        self.send(Event::Finished(Outcome {
+            reason,
+            prompt_tokens: self.output.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            completion_tokens: self.generated,
+            stop_text,
+            time_to_first_token: first.duration_since(self.output.submitted),
+            decode_time: first.elapsed(),
+        }))
+        .await
+    }
+}

@@ -1,0 +1,80 @@
+//! What an engine is started with.
+
+use std::path::PathBuf;
+
+use bantam_backend::KvType;
+
+use super::EngineError;
+use crate::sampling::SamplingOverrides;
+
+/// Choices that hold for the life of an engine. [`EngineConfig::new`] gives the defaults of `serve`.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Model file.
+    pub model: PathBuf,
+    /// Name it is served under.
+    pub model_name: String,
+    /// Sequences that run at once.
+    pub parallel: usize,
+    /// Longest sequence, prompt plus output; bounded by the model's own length. Reserves nothing by itself.
+    pub context: usize,
+    /// Most tokens generated where a request sets none.
+    pub max_tokens: usize,
+    /// Requests that are admitted at once, running and queued; more are refused.
+    pub concurrency: usize,
+    /// Threads to compute with; 0: one per physical core that may be used.
+    pub threads: usize,
+    /// Format of cached keys.
+    pub k_type: KvType,
+    /// Format of cached values.
+    pub v_type: KvType,
+    /// Sampling options given to the server.
+    pub sampling: SamplingOverrides,
+    /// Most rows of a step.
+    pub batch: usize,
+    /// Memory for sequences' state in MiB; 0: half of what is free once the weights are loaded.
+    pub kv_mib: usize,
+    /// Room for the logits of every row of a step, for probes.
+    pub(crate) all_logits: bool,
+    /// Take `context` even where it is longer than the model's own, for probes.
+    pub(crate) beyond_model_context: bool,
+}
+
+impl EngineConfig {
+    /// The defaults for this model.
+    pub fn new(model: impl Into<PathBuf>) -> Self {
+        EngineConfig {
+            model: model.into(),
+            model_name: "local".into(),
+            parallel: 4,
+            context: 32768,
+            max_tokens: 4096,
+            concurrency: 64,
+            threads: 0,
+            k_type: KvType::F16,
+            v_type: KvType::F16,
+            sampling: SamplingOverrides::default(),
+            batch: 512,
+            kv_mib: 0,
+            all_logits: false,
+            beyond_model_context: false,
+        }
+    }
+
+    /// Checks what cannot be.
+    pub(crate) fn validate(&self) -> Result<(), EngineError> {
+        let limits = [
+            ("--parallel", self.parallel, 1024),
+            ("--context", self.context, 1 << 24),
+            ("--max-tokens", self.max_tokens, 1 << 24),
+            ("--concurrency", self.concurrency, 1 << 16),
+            ("--batch", self.batch, 1 << 14),
+        ];
+        for (flag, value, most) in limits {
+            if !(1..=most).contains(&value) {
+                return Err(EngineError::Load(format!("{flag} must be in 1..={most}, found {value}")));
+            }
+        }
+        Ok(())
+    }
+}

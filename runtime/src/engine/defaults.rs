@@ -1,0 +1,141 @@
+//! Sampling options from where they may come: the request, the server's flags, the model's own files, the built-in ones.
+
+use std::path::Path;
+
+use bantam_gguf::Metadata;
+use serde_json::{Value, json};
+
+use crate::sampling::{ParamError, SamplingOverrides, SamplingParams, resolve};
+
+/// What holds where a request says nothing.
+#[derive(Clone, Debug, Default)]
+pub struct SamplingDefaults {
+    /// Given to the server.
+    pub flags: SamplingOverrides,
+    /// Recommended by the model: `generation_config.json` beside it, then the `general.sampling.*` keys of the file.
+    pub model: SamplingOverrides,
+}
+
+impl SamplingDefaults {
+    /// What holds for a request.
+    ///
+    /// # Errors
+    /// The first value that cannot be.
+    pub fn with(&self, request: &SamplingOverrides) -> Result<SamplingParams, ParamError> {
+        resolve(request, &self.flags, &self.model)
+    }
+
+    /// Each option's value and where it comes from, for people.
+    ///
+    /// # Errors
+    /// The first value that cannot be.
+    pub fn origins(&self) -> Result<Vec<(&'static str, Value, &'static str)>, ParamError> {
+        let resolved = self.with(&SamplingOverrides::default())?;
+        let origin = |flag: bool, model: bool| match (flag, model) {
+            (true, _) => "server flag",
+            (_, true) => "model",
+            _ => "built-in",
+        };
+        macro_rules! rows {
+            ($($field:ident),*) => {
+                vec![$((
+                    stringify!($field),
+                    json!(resolved.$field),
+                    origin(self.flags.$field.is_some(), self.model.$field.is_some()),
+                )),*]
+            };
+        }
+        Ok(rows!(
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            penalty_window,
+            seed
+        ))
+    }
+}
+
+/// The options that a `generation_config.json` recommends.
+///
+/// # Errors
+/// A file that is there and cannot be read, or holds a value of another type.
+pub(crate) fn of_generation_config(model: &Path) -> Result<SamplingOverrides, String> {
+    let path = model.with_file_name("generation_config.json");
+    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(SamplingOverrides::default()),
+        Err(e) => return Err(named(&e)),
+    };
+    let config: Value = serde_json::from_slice(&bytes).map_err(|e| named(&e))?;
+    from_generation_config(&config).map_err(|key| named(&format!("`{key}` must be a number")))
+}
+
+fn from_generation_config(config: &Value) -> Result<SamplingOverrides, &'static str> {
+    let number = |key: &'static str| match config.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => value.as_f64().map(Some).ok_or(key),
+    };
+    Ok(SamplingOverrides {
+        temperature: number("temperature")?.map(|x| x as f32),
+        top_k: number("top_k")?.map(|x| x as usize),
+        top_p: number("top_p")?.map(|x| x as f32),
+        min_p: number("min_p")?.map(|x| x as f32),
+        repetition_penalty: number("repetition_penalty")?.map(|x| x as f32),
+        ..SamplingOverrides::default()
+    })
+}
+
+/// The options that a model file recommends in its own metadata.
+///
+/// # Errors
+/// A key of another type.
+pub(crate) fn of_metadata(metadata: &Metadata) -> Result<SamplingOverrides, String> {
+    let float = |key: &str| metadata.get::<f32>(key).map_err(|e| e.to_string());
+    Ok(SamplingOverrides {
+        temperature: float("general.sampling.temp")?,
+        top_k: metadata.get::<usize>("general.sampling.top_k").map_err(|e| e.to_string())?,
+        top_p: float("general.sampling.top_p")?,
+        min_p: float("general.sampling.min_p")?,
+        ..SamplingOverrides::default()
+    })
+}
+
+/// `first`'s values, and `second`'s where it has none.
+pub(crate) fn or(first: SamplingOverrides, second: SamplingOverrides) -> SamplingOverrides {
+    SamplingOverrides {
+        temperature: first.temperature.or(second.temperature),
+        top_k: first.top_k.or(second.top_k),
+        top_p: first.top_p.or(second.top_p),
+        min_p: first.min_p.or(second.min_p),
+        repetition_penalty: first.repetition_penalty.or(second.repetition_penalty),
+        ..first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_names_its_origin() {
+        let defaults = SamplingDefaults {
+            flags: SamplingOverrides { top_p: Some(0.5), ..SamplingOverrides::default() },
+            model: from_generation_config(&json!({"top_p": 0.9, "top_k": 20, "do_sample": true})).unwrap(),
+        };
+        let origins = defaults.origins().unwrap();
+        let row = |name: &str| origins.iter().find(|(n, ..)| *n == name).map(|(_, v, o)| (v.clone(), *o)).unwrap();
+        assert_eq!(row("top_p"), (json!(0.5f32), "server flag"));
+        assert_eq!(row("top_k"), (json!(20), "model"));
+        assert_eq!(row("penalty_window"), (json!(64), "built-in"));
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_named() {
+        assert_eq!(from_generation_config(&json!({"top_k": "many"})), Err("top_k"));
+    }
+}

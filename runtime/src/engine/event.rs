@@ -1,0 +1,69 @@
+//! What a generation tells its client: any number of [`Event::Delta`], then exactly one terminal event.
+
+use std::time::Duration;
+
+/// Something that happened to a generation.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The prompt has been computed and the first token is there.
+    Started {
+        /// Tokens of the prompt that were found in the cache.
+        cached_tokens: usize,
+    },
+    /// More of the answer: whole UTF-8, no part of a stop text.
+    Delta(Delta),
+    /// The end, and the last event.
+    Finished(Outcome),
+    /// The generation cannot go on, and the last event.
+    Failed(String),
+}
+
+/// A piece of the answer.
+#[derive(Clone, Debug, Default)]
+pub struct Delta {
+    /// The text. May be empty where a token completes no character.
+    pub text: String,
+    /// The tokens it came from, if log-probabilities were asked for.
+    pub tokens: Vec<TokenLogprob>,
+}
+
+/// A token with its probability.
+#[derive(Clone, Debug)]
+pub struct TokenLogprob {
+    /// The token.
+    pub token: u32,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability, before any sampling option.
+    pub logprob: f32,
+    /// The likeliest tokens in its place, best first.
+    pub top: Vec<TokenLogprob>,
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// An end token or a stop text.
+    Stop,
+    /// `max_tokens` or the window.
+    Length,
+}
+
+/// How a generation went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, found in the cache.
+    pub cached_tokens: usize,
+    /// Tokens generated, the end token not counted.
+    pub completion_tokens: usize,
+    /// The stop text that was hit, if any.
+    pub stop_text: Option<String>,
+    /// From submission to the first token.
+    pub time_to_first_token: Duration,
+    /// From the first token to the last.
+    pub decode_time: Duration,
+}

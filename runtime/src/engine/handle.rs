@@ -1,0 +1,223 @@
+//! The handle that clients hold: prepares requests and hands them to the actors.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use bantam_text::StopMatcher;
+use ractor::ActorRef;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use super::{
+    CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, ModelInfo, Readiness, Refusal, Request,
+    Status, prepare,
+};
+use crate::{
+    actors::{
+        job::{Capture, Job, Output},
+        model::ModelMessage,
+        root::Root,
+    },
+    sampling::Sampler,
+};
+
+/// Events that may wait for a client before its slot is blocked.
+const EVENT_CHANNEL: usize = 64;
+
+/// Whether there is a model to talk to, as the registry publishes it.
+#[derive(Clone)]
+pub(crate) enum Link {
+    Loading(f32),
+    Ready { info: Arc<ModelInfo>, model: ActorRef<ModelMessage> },
+    Failed(String),
+    Draining,
+}
+
+/// A running engine. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: EngineConfig,
+    /// The one admission gate: everything behind it may assume that it was admitted.
+    gate: Arc<Semaphore>,
+    next_id: AtomicU64,
+    link: watch::Sender<Link>,
+    root: ActorRef<()>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({})", self.inner.config.model.display())
+    }
+}
+
+impl Engine {
+    /// Starts the actors and returns at once; the model loads in the background. Needs a tokio runtime around it.
+    ///
+    /// # Errors
+    /// A configuration that cannot be, or no actor can be started.
+    pub fn start(config: EngineConfig) -> Result<Engine, EngineError> {
+        config.validate()?;
+        let (link, _) = watch::channel(Link::Loading(0.0));
+        let (root, _) = ractor::ActorRuntime::spawn_instant(None, Root, (config.clone(), link.clone()))
+            .map_err(|e| EngineError::Stopped(e.to_string()))?;
+        let gate = Arc::new(Semaphore::new(config.concurrency));
+        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, root }) })
+    }
+
+    /// What the engine was started with.
+    pub fn config(&self) -> &EngineConfig {
+        &self.inner.config
+    }
+
+    /// Whether requests can be served. Never waits.
+    pub fn readiness(&self) -> Readiness {
+        match &*self.inner.link.borrow() {
+            Link::Loading(part) => Readiness::Loading(*part),
+            Link::Ready { info, .. } => Readiness::Ready(Arc::clone(info)),
+            Link::Failed(why) => Readiness::Failed(why.clone()),
+            Link::Draining => Readiness::Draining,
+        }
+    }
+
+    /// Waits until the model is loaded.
+    ///
+    /// # Errors
+    /// If it cannot be loaded.
+    pub async fn ready(&self) -> Result<Arc<ModelInfo>, EngineError> {
+        let mut link = self.inner.link.subscribe();
+        let link = link
+            .wait_for(|l| !matches!(l, Link::Loading(_)))
+            .await
+            .map_err(|_| EngineError::Stopped("the registry is gone".into()))?;
+        match &*link {
+            Link::Ready { info, .. } => Ok(Arc::clone(info)),
+            Link::Failed(why) => Err(EngineError::Load(why.clone())),
+            Link::Loading(_) | Link::Draining => Err(EngineError::Stopped("shutting down".into())),
+        }
+    }
+
+    /// Takes a request: renders, tokenizes and checks it, then queues it.
+    ///
+    /// # Errors
+    /// See [`Refusal`]; nothing was computed then.
+    pub async fn submit(&self, request: Request) -> Result<Generation, Refusal> {
+        let permit = self.admit()?;
+        let (info, model) = self.link()?;
+        let started = Instant::now();
+        let prepared = blocking(move || prepare::prepare(&info, request)).await??;
+        Ok(self.dispatch(&model, prepared, started, Some(permit), None))
+    }
+
+    /// Takes exactly these tokens and reports logit rows, for probes.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub(crate) fn submit_probe(&self, prepared: Prepared, capture: Capture) -> Result<Generation, Refusal> {
+        let (_, model) = self.link()?;
+        Ok(self.dispatch(&model, prepared, Instant::now(), None, Some(capture)))
+    }
+
+    /// The prompt that a conversation becomes: its text and its tokens.
+    ///
+    /// # Errors
+    /// If there is no model, or the template refuses the conversation.
+    pub async fn render(&self, chat: ChatPrompt) -> Result<(String, Vec<u32>), Refusal> {
+        let (info, _) = self.link()?;
+        blocking(move || prepare::render(&info, &chat)).await?
+    }
+
+    /// What is going on. Answers in milliseconds whatever is being computed.
+    pub async fn status(&self) -> Status {
+        let Ok((_, model)) = self.link() else { return Status::default() };
+        ractor::call!(model, ModelMessage::Status).unwrap_or_default()
+    }
+
+    /// Refuses new requests, lets the admitted ones end, then stops the actors.
+    pub async fn shutdown(&self) {
+        self.inner.link.send_replace(Link::Draining);
+        let all = u32::try_from(self.inner.config.concurrency).unwrap_or(u32::MAX);
+        // Every admitted request holds a permit until its last event: having all of them means that none is left.
+        drop(self.inner.gate.acquire_many(all).await);
+        self.inner.gate.close();
+        self.stop().await;
+    }
+
+    /// Stops the actors at once.
+    pub async fn stop(&self) {
+        drop(self.inner.root.stop_and_wait(None, None).await);
+    }
+
+    fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.inner.gate)
+            .try_acquire_owned()
+            .map_err(|_| Refusal::Busy { limit: self.inner.config.concurrency, retry_after_s: 2 })
+    }
+
+    fn link(&self) -> Result<(Arc<ModelInfo>, ActorRef<ModelMessage>), Refusal> {
+        match &*self.inner.link.borrow() {
+            Link::Ready { info, model } => Ok((Arc::clone(info), model.clone())),
+            Link::Loading(_) => Err(Refusal::NotReady("the model is still being loaded".into())),
+            Link::Failed(why) => Err(Refusal::NotReady(why.clone())),
+            Link::Draining => Err(Refusal::NotReady("the server is shutting down".into())),
+        }
+    }
+
+    fn dispatch(
+        &self,
+        model: &ActorRef<ModelMessage>,
+        prepared: Prepared,
+        submitted: Instant,
+        permit: Option<OwnedSemaphorePermit>,
+        capture: Option<Capture>,
+    ) -> Generation {
+        let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, events) = mpsc::channel::<Event>(EVENT_CHANNEL);
+        let cancel = CancelFlag::default();
+        let prompt_tokens = prepared.tokens.len();
+        let output = Output { id, prompt_tokens, submitted, events: sender, cancel: cancel.clone(), _permit: permit };
+        let job = Job {
+            id,
+            tokens: prepared.tokens,
+            sampler: prepared.sampler,
+            max_tokens: prepared.max_tokens,
+            ignore_eos: prepared.ignore_eos,
+            share: prepared.share,
+            chunk: prepared.chunk,
+            cancel: cancel.clone(),
+            capture,
+            stop: prepared.stop,
+            output,
+        };
+        // If the model is gone the job is dropped with its event sender, and the generation says so.
+        drop(model.cast(ModelMessage::Submit(Box::new(job))));
+        let model = model.clone();
+        let on_drop = Box::new(move |id| drop(model.cast(ModelMessage::Cancel(id))));
+        Generation { id, prompt_tokens, events, cancel, on_drop, ended: false }
+    }
+}
+
+/// A request that fits.
+pub(crate) struct Prepared {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) sampler: Sampler,
+    pub(crate) max_tokens: usize,
+    pub(crate) stop: StopMatcher,
+    pub(crate) ignore_eos: bool,
+    /// Whether cached prefixes may be used.
+    pub(crate) share: bool,
+    /// Most prompt tokens a step; 0: as many as fit.
+    pub(crate) chunk: usize,
+}
+
+/// Runs work that computes away from the threads that serve I/O.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::Internal(e.to_string()))
+}

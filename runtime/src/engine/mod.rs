@@ -1,0 +1,32 @@
+//! The runtime's front: start an engine, submit requests, read what it is doing.
+//!
+//! ```ignore
+//! let engine = Engine::start(EngineConfig::new("model.gguf"))?;
+//! engine.ready().await?;
+//! let mut generation = engine.submit(Request::new(Prompt::Text("Once".into()))).await?;
+//! while let Some(event) = generation.next().await { … }
+//! ```
+//!
+//! Dropping a [`Generation`] cancels it; its slot is free again within one step.
+
+mod config;
+mod defaults;
+mod error;
+mod event;
+mod generation;
+mod handle;
+mod prepare;
+mod request;
+mod status;
+
+pub use config::EngineConfig;
+pub use defaults::SamplingDefaults;
+pub(crate) use defaults::{of_generation_config, of_metadata, or};
+pub use error::{EngineError, Refusal};
+pub use event::{Delta, Event, FinishReason, Outcome, TokenLogprob};
+pub(crate) use generation::CancelFlag;
+pub use generation::Generation;
+pub use handle::Engine;
+pub(crate) use handle::{Link, Prepared};
+pub use request::{ChatPrompt, Prompt, Request};
+pub use status::{ModelInfo, Readiness, SlotState, SlotStatus, Status};

@@ -1,0 +1,122 @@
+//! From a request to tokens: render, tokenize, check the window. Runs on the blocking pool, never on an I/O thread.
+
+use bantam_text::{RenderInput, Segment, Specials, StopMatcher, local_now};
+use serde_json::Value;
+
+use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request};
+use crate::sampling::{Sampler, SamplingOverrides};
+
+/// Stop texts of one request, and the length of each, beyond which matching them would cost more than any use needs.
+const MAX_STOPS: usize = 64;
+const MAX_STOP_BYTES: usize = 4096;
+
+/// Alternatives per token that may be asked for.
+const MAX_LOGPROBS: usize = 20;
+
+/// Prepares a request.
+///
+/// # Errors
+/// See [`Refusal`].
+pub(crate) fn prepare(info: &ModelInfo, request: Request) -> Result<Prepared, Refusal> {
+    check_stops(&request.stop)?;
+    if let Some(n) = request.logprobs.filter(|n| *n > MAX_LOGPROBS) {
+        return Err(invalid("top_logprobs", format!("must be at most {MAX_LOGPROBS}, found {n}")));
+    }
+    let overrides = SamplingOverrides { logprobs: request.logprobs, ..request.sampling };
+    let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.to_string()))?;
+    let tokens = tokens(info, request.prompt)?;
+    let max_tokens = window(info, tokens.len(), request.max_tokens)?;
+    Ok(Prepared {
+        tokens,
+        sampler: Sampler::new(params),
+        max_tokens,
+        stop: StopMatcher::new(request.stop).map_err(|e| invalid("stop", e.to_string()))?,
+        ignore_eos: request.ignore_eos,
+        share: true,
+        chunk: 0,
+    })
+}
+
+/// The prompt that a conversation becomes.
+///
+/// # Errors
+/// If there is no template, or it refuses the conversation.
+pub(crate) fn render(info: &ModelInfo, chat: &ChatPrompt) -> Result<(String, Vec<u32>), Refusal> {
+    let segments = segments(info, chat)?;
+    let ids = encode(info, &segments)?;
+    Ok((segments.into_iter().map(|s| s.text).collect(), ids))
+}
+
+fn invalid(field: &str, why: String) -> Refusal {
+    Refusal::Invalid { field: field.into(), why }
+}
+
+fn check_stops(stops: &[String]) -> Result<(), Refusal> {
+    if stops.len() > MAX_STOPS {
+        return Err(invalid("stop", format!("at most {MAX_STOPS} texts, found {}", stops.len())));
+    }
+    match stops.iter().find(|s| s.is_empty() || s.len() > MAX_STOP_BYTES) {
+        Some(stop) => {
+            Err(invalid("stop", format!("each text must have 1..={MAX_STOP_BYTES} bytes, found {}", stop.len())))
+        }
+        None => Ok(()),
+    }
+}
+
+fn tokens(info: &ModelInfo, prompt: Prompt) -> Result<Vec<u32>, Refusal> {
+    let tokens = match prompt {
+        Prompt::Chat(chat) => encode(info, &segments(info, &chat)?)?,
+        Prompt::Text(text) => {
+            let ids = info.tokenizer.encode(&text, Specials::Parse).map_err(|e| Refusal::Internal(e.to_string()))?;
+            with_bos(info, ids)
+        }
+        Prompt::Tokens(tokens) => tokens,
+    };
+    if tokens.is_empty() {
+        return Err(invalid("prompt", "is empty: at least one token is needed".into()));
+    }
+    match tokens.iter().find(|t| **t as usize >= info.vocab) {
+        Some(t) => Err(invalid("prompt", format!("token {t} does not exist: the vocabulary has {}", info.vocab))),
+        None => Ok(tokens),
+    }
+}
+
+fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal> {
+    let template = info.template.as_ref().ok_or_else(|| {
+        let why = "the model file has no chat template: send the text to /v1/completions";
+        Refusal::Template(why.into())
+    })?;
+    let input = RenderInput {
+        messages: chat.messages.clone(),
+        tools: chat.tools.clone().map(Value::Array),
+        kwargs: chat.kwargs.clone(),
+        special_tokens: info.special_tokens.clone(),
+        parse_arguments: true,
+    };
+    template.render_marked(&input, &info.tokenizer, local_now()).map_err(|e| Refusal::Template(e.to_string()))
+}
+
+/// A template writes its own beginning-of-sequence token; where it does not and the vocabulary asks for one, it is added.
+fn encode(info: &ModelInfo, segments: &[Segment]) -> Result<Vec<u32>, Refusal> {
+    let ids = info.tokenizer.encode_segments(segments).map_err(|e| Refusal::Internal(e.to_string()))?;
+    Ok(with_bos(info, ids))
+}
+
+fn with_bos(info: &ModelInfo, mut ids: Vec<u32>) -> Vec<u32> {
+    if let Some(bos) = info.tokenizer.bos().filter(|bos| info.tokenizer.add_bos() && ids.first() != Some(bos)) {
+        ids.insert(0, bos);
+    }
+    ids
+}
+
+/// Tokens that may be generated: what was asked for or the default, as far as the window leaves room.
+fn window(info: &ModelInfo, prompt_tokens: usize, asked: Option<usize>) -> Result<usize, Refusal> {
+    let room = info.context.saturating_sub(prompt_tokens);
+    match asked {
+        Some(0) => Err(invalid("max_tokens", "must be at least 1".into())),
+        _ if room == 0 => {
+            Err(Refusal::ContextExceeded { prompt_tokens, max_tokens: asked.unwrap_or(1), context: info.context })
+        }
+        asked => Ok(asked.unwrap_or(info.max_tokens).min(room)),
+    }
+}

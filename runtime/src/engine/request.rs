@@ -1,0 +1,58 @@
+//! What a client asks for, in the runtime's own terms. The protocols convert their wire forms into these.
+
+use serde_json::{Map, Value};
+
+use crate::sampling::SamplingOverrides;
+
+/// What to continue.
+#[derive(Clone, Debug)]
+pub enum Prompt {
+    /// A conversation, to be rendered by the model's chat template.
+    Chat(ChatPrompt),
+    /// Text as it is; the beginning-of-sequence token is added where the vocabulary says so.
+    Text(String),
+    /// Exactly these tokens.
+    Tokens(Vec<u32>),
+}
+
+/// A conversation in the shape that chat templates read.
+#[derive(Clone, Debug, Default)]
+pub struct ChatPrompt {
+    /// Messages, each an object with `role`, `content`, ….
+    pub messages: Vec<Value>,
+    /// Tool declarations; `None` if there are none.
+    pub tools: Option<Vec<Value>>,
+    /// Further template variables (`enable_thinking`, …).
+    pub kwargs: Map<String, Value>,
+}
+
+/// One generation.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What to continue.
+    pub prompt: Prompt,
+    /// Sampling options that the client set; the others come from the server and the model.
+    pub sampling: SamplingOverrides,
+    /// Most tokens to generate; `None`: the server's `--max-tokens`. Always bounded by what the window leaves.
+    pub max_tokens: Option<usize>,
+    /// Texts that end the generation and are not part of the answer.
+    pub stop: Vec<String>,
+    /// Whether end tokens are taken as ordinary ones.
+    pub ignore_eos: bool,
+    /// Report the log-probability of each token and this many alternatives.
+    pub logprobs: Option<usize>,
+}
+
+impl Request {
+    /// A request for this prompt with nothing else set.
+    pub fn new(prompt: Prompt) -> Self {
+        Request {
+            prompt,
+            sampling: SamplingOverrides::default(),
+            max_tokens: None,
+            stop: Vec::new(),
+            ignore_eos: false,
+            logprobs: None,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The memory ledger: who holds how much, decided before the first byte is taken.
+
+use crate::os;
+
+/// Why memory is not given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{owner}: {what} needs {}, but only {} of memory is free after {}; {hint}",
+    size(*.needed), size(*.free), size(*.held)
+)]
+pub(crate) struct OutOfMemory {
+    pub(crate) owner: String,
+    pub(crate) what: String,
+    pub(crate) needed: u64,
+    pub(crate) free: u64,
+    pub(crate) held: u64,
+    pub(crate) hint: String,
+}
+
+/// One allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Whose it is (`family:instance`).
+    pub(crate) owner: String,
+    /// What it is for.
+    pub(crate) what: String,
+    pub(crate) bytes: u64,
+}
+
+/// Accounts for the memory of resident models.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    entries: Vec<Entry>,
+    /// What could be taken when the ledger was opened.
+    total: u64,
+}
+
+impl Ledger {
+    /// An empty ledger over what this machine has free now.
+    pub(crate) fn of_this_machine() -> Self {
+        Ledger::with_total(os::available_memory().unwrap_or(u64::MAX))
+    }
+
+    /// An empty ledger over this many bytes.
+    pub(crate) fn with_total(total: u64) -> Self {
+        Ledger { entries: Vec::new(), total }
+    }
+
+    /// Bytes entered.
+    pub(crate) fn held(&self) -> u64 {
+        self.entries.iter().fold(0, |sum, e| sum.saturating_add(e.bytes))
+    }
+
+    /// Bytes not entered.
+    pub(crate) fn free(&self) -> u64 {
+        self.total.saturating_sub(self.held())
+    }
+
+    /// Enters an allocation.
+    ///
+    /// # Errors
+    /// If it is more than is free; `hint` says which flag would make it fit.
+    pub(crate) fn enter(&mut self, owner: &str, what: &str, bytes: u64, hint: &str) -> Result<(), OutOfMemory> {
+        if bytes > self.free() {
+            return Err(OutOfMemory {
+                owner: owner.into(),
+                what: what.into(),
+                needed: bytes,
+                free: self.free(),
+                held: self.held(),
+                hint: hint.into(),
+            });
+        }
+        self.entries.push(Entry { owner: owner.into(), what: what.into(), bytes });
+        Ok(())
+    }
+}
+
+/// Bytes as people read them.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..=0xF_FFFF => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        0x10_0000..=0x3FFF_FFFF => format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),
+        _ => format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_all_numbers() {
+        let mut ledger = Ledger::with_total(10 << 30);
+        ledger.enter("llama:0", "weights", 8 << 30, "").unwrap();
+        let error = ledger.enter("llama:0", "state", 3 << 30, "lower --context").unwrap_err();
+        let text = error.to_string();
+        for part in ["llama:0", "state", "3.00 GiB", "2.00 GiB", "8.00 GiB", "lower --context"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(ledger.held(), 8 << 30, "a refused entry is not kept");
+    }
+}

@@ -1,0 +1,121 @@
+//! The equalities.
+
+use std::collections::BTreeMap;
+
+use super::{
+    CheckReport, ProbeConfig, ProbeError,
+    run::{Logits, Plan, Run},
+};
+use crate::engine::Engine;
+
+/// The checks there are.
+pub const CHECKS: [&str; 8] =
+    ["chunk_1", "chunk_3", "chunk_7", "chunk_64", "interleaved", "shared_prefix", "other_slot", "rejected_speculation"];
+
+/// Sequences that checks run at once.
+pub(super) const SEQUENCES: usize = 3;
+
+/// Tokens that checks add to the sequence.
+pub(super) const EXTRA_TOKENS: usize = 64;
+
+/// The checks of these names; `all` stands for all.
+pub(super) fn select(names: &[String]) -> Result<Vec<&'static str>, ProbeError> {
+    let mut chosen = Vec::new();
+    for name in names {
+        match CHECKS.iter().find(|c| *c == name) {
+            _ if name == "all" => chosen.extend(CHECKS),
+            Some(check) => chosen.push(*check),
+            None => return Err(ProbeError::UnknownCheck { name: name.clone() }),
+        }
+    }
+    Ok(chosen)
+}
+
+/// Runs a check against the plain run.
+pub(super) async fn run(
+    name: &'static str,
+    engine: &Engine,
+    config: &ProbeConfig,
+    whole: &Logits,
+) -> Result<CheckReport, ProbeError> {
+    let plan = Plan::new(&config.tokens, config.greedy);
+    match name {
+        "interleaved" => interleaved(engine, plan, whole).await,
+        "shared_prefix" => shared_prefix(name, engine, plan, whole).await,
+        "other_slot" => other_slot(engine, plan, whole).await,
+        "rejected_speculation" => rejected(engine, plan, whole).await,
+        chunks => {
+            let chunk = chunks.trim_start_matches("chunk_").parse().unwrap_or(1);
+            chunked(engine, Plan { chunk, ..plan }, whole).await
+        }
+    }
+}
+
+fn report(max_diff: f32, evidence: [(&'static str, u64); 1]) -> CheckReport {
+    CheckReport { max_diff, evidence: BTreeMap::from(evidence) }
+}
+
+async fn chunked(engine: &Engine, plan: Plan, whole: &Logits) -> Result<CheckReport, ProbeError> {
+    let before = engine.status().await.steps;
+    let logits = Run::start(engine, plan)?.finish().await?;
+    let steps = engine.status().await.steps - before;
+    Ok(report(logits.max_diff(whole), [("steps", steps)]))
+}
+
+/// Two other sequences, of other lengths, go through the same steps.
+async fn interleaved(engine: &Engine, plan: Plan, whole: &Logits) -> Result<CheckReport, ProbeError> {
+    let backwards: Vec<u32> = plan.tokens.iter().rev().copied().collect();
+    let others = [
+        Plan { chunk: 5, ..Plan::new(&backwards, plan.greedy + 7) },
+        Plan { chunk: 2, ..Plan::new(&backwards[..backwards.len().div_ceil(2)], plan.greedy + 3) },
+    ];
+    let others = others.map(|other| Run::start(engine, other));
+    let logits = Run::start(engine, Plan { chunk: 4, ..plan })?.finish().await?;
+    for other in others {
+        other?.finish().await?;
+    }
+    let shared = logits.rows.iter().filter(|row| row.sequences > 1).count();
+    Ok(report(logits.max_diff(whole), [("rows_in_shared_steps", shared as u64)]))
+}
+
+/// A sequence that parts ways after two thirds leaves its prefix behind.
+async fn shared_prefix(
+    name: &'static str,
+    engine: &Engine,
+    plan: Plan,
+    whole: &Logits,
+) -> Result<CheckReport, ProbeError> {
+    let found = plan.tokens.len();
+    if found < 3 {
+        return Err(ProbeError::TooShort { name, needed: 3, found });
+    }
+    let parting = found * 2 / 3;
+    let mut other = plan.tokens[..parting].to_vec();
+    let different = if plan.tokens[parting] == 0 { 1 } else { 0 };
+    other.extend([different; 5]);
+    Run::start(engine, Plan { share: true, ..Plan::new(&other, 1) })?.finish().await?;
+    let logits = Run::start(engine, Plan { share: true, ..plan })?.finish().await?;
+    Ok(report(logits.max_diff(whole), [("reused_tokens", logits.cached as u64)]))
+}
+
+/// The first slot, and the first pages, are somebody else's.
+async fn other_slot(engine: &Engine, plan: Plan, whole: &Logits) -> Result<CheckReport, ProbeError> {
+    let holder = Run::start(engine, Plan::new(&plan.tokens[..1], plan.tokens.len() + plan.greedy))?;
+    let logits = Run::start(engine, plan)?.finish().await?;
+    holder.finish().await?;
+    let slot = logits.rows.iter().map(|row| row.slot as u64).min().unwrap_or_default();
+    Ok(report(logits.max_diff(whole), [("slot", slot)]))
+}
+
+/// In each decoding step wrong tokens are computed behind the right one, and taken back.
+async fn rejected(engine: &Engine, plan: Plan, whole: &Logits) -> Result<CheckReport, ProbeError> {
+    let mut worst: f32 = 0.0;
+    let mut rolled_back = 0;
+    for rejected in 1..=4 {
+        let plan = Plan { rejected, ..plan.clone() };
+        let logits = Run::start(engine, plan)?.finish().await?;
+        worst = worst.max(logits.max_diff(whole));
+        rolled_back += logits.rows.iter().map(|row| row.rolled_back as u64).sum::<u64>();
+    }
+    Ok(report(worst, [("rolled_back", rolled_back)]))
+}

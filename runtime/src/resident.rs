@@ -1,0 +1,154 @@
+//! Bringing a model into memory: describe, check that it fits, compile, and collect what serving needs to know.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bantam_backend::{Backend, CompileOptions, Program, StateGroup};
+use bantam_cpu::CpuBackend;
+use bantam_gguf::Metadata;
+use bantam_text::{ChatTemplate, Tokenizer};
+
+use crate::{
+    actors::kv::KvArguments,
+    cache::one_sequence,
+    engine::{EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
+    load::{self, LoadedModel},
+    memory::Ledger,
+    sampling::SamplingOverrides,
+};
+
+/// A model in memory.
+pub(crate) struct Resident {
+    pub(crate) program: Box<dyn Program>,
+    pub(crate) info: Arc<ModelInfo>,
+    pub(crate) cache: KvArguments,
+    pub(crate) max_logit_rows: usize,
+    pub(crate) ledger: Ledger,
+}
+
+/// Loads the model of a configuration.
+///
+/// # Errors
+/// What is wrong with the file, or that it does not fit into memory, in words for the user.
+pub(crate) fn load(
+    config: &EngineConfig,
+    mut ledger: Ledger,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Resident, String> {
+    let loaded = load::open(&config.model).map_err(|e| e.to_string())?;
+    let owner = format!("{}:0", loaded.model.architecture);
+    let weights = loaded.file.tensors().iter().fold(0u64, |sum, t| sum.saturating_add(t.bytes as u64));
+    let hint = "take a smaller quantization or free memory";
+    ledger.enter(&owner, "weights", weights, hint).map_err(|e| e.to_string())?;
+    let context = match config.beyond_model_context {
+        true => config.context,
+        false => config.context.min(loaded.model.context_length),
+    };
+    let max_logit_rows = if config.all_logits { config.batch } else { config.parallel.min(config.batch) };
+    let backend = CpuBackend::new(config.threads).map_err(|e| e.to_string())?;
+    let options =
+        CompileOptions { max_rows: config.batch, max_logit_rows, k_type: config.k_type, v_type: config.v_type };
+    let mut program = backend
+        .compile(&loaded.model.text, &loaded.source, &options, progress)
+        .map_err(|e| format!("{}: {e}", config.model.display()))?;
+    let budget = state_budget(config, context, program.groups(), &ledger);
+    let minimum = one_sequence(program.groups(), context, config.batch);
+    let hint = "lower --context, or choose a smaller --cache-type-k and --cache-type-v";
+    ledger
+        .enter(&owner, "state of one sequence", bytes_of(program.groups(), &minimum), hint)
+        .map_err(|e| e.to_string())?;
+    reserve(program.as_mut(), budget)?;
+    let cache = KvArguments { groups: program.groups().to_vec(), budget, minimum };
+    let info = describe(config, &loaded, context, program.as_ref(), &backend)?;
+    Ok(Resident { program, info: Arc::new(info), cache, max_logit_rows, ledger })
+}
+
+fn bytes_of(groups: &[StateGroup], pages: &[usize]) -> u64 {
+    groups.iter().zip(pages).fold(0, |sum, (g, &n)| sum.saturating_add((g.page_bytes as u64).saturating_mul(n as u64)))
+}
+
+/// Memory for state: what the user gave, or half of what is free, but at least one sequence's and at most what as many
+/// sequences as could be useful would take.
+fn state_budget(config: &EngineConfig, context: usize, groups: &[StateGroup], ledger: &Ledger) -> u64 {
+    let one = bytes_of(groups, &one_sequence(groups, context, config.batch));
+    if config.kv_mib > 0 {
+        return (config.kv_mib as u64).saturating_mul(1 << 20);
+    }
+    let useful = one.saturating_mul(config.parallel as u64).saturating_mul(USEFUL_PREFIXES_PER_SLOT);
+    (ledger.free() / 2).min(useful).max(one)
+}
+
+/// Conversations kept per slot beyond which more memory would rarely be used.
+const USEFUL_PREFIXES_PER_SLOT: u64 = 8;
+
+fn reserve(program: &mut dyn Program, budget: u64) -> Result<(), String> {
+    for group in 0..program.groups().len() {
+        let page = program.groups()[group].page_bytes.max(1) as u64;
+        let pages = usize::try_from(budget / page).unwrap_or(usize::MAX);
+        program.reserve_pages(group, pages).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+fn describe(
+    config: &EngineConfig,
+    loaded: &LoadedModel,
+    context: usize,
+    program: &dyn Program,
+    backend: &CpuBackend,
+) -> Result<ModelInfo, String> {
+    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", config.model.display());
+    let metadata = loaded.file.metadata();
+    let tokenizer = Tokenizer::from_gguf(metadata).map_err(|e| named(&e))?;
+    let template_source = metadata.get::<&str>(CHAT_TEMPLATE).map_err(|e| e.to_string())?;
+    let template = chat_template(metadata).map_err(|e| named(&e))?;
+    let recommended = SamplingOverrides {
+        suppress: Some(tokenizer.suppressed().to_vec()),
+        ..or(of_generation_config(&config.model)?, of_metadata(metadata)?)
+    };
+    let sampling = SamplingDefaults { flags: config.sampling.clone(), model: recommended };
+    sampling.origins().map_err(|e| e.to_string())?;
+    let mut end_tokens = tokenizer.end_ids();
+    end_tokens.extend(loaded.model.chat.stop_tokens.iter().filter_map(|spelling| tokenizer.token_to_id(spelling)));
+    end_tokens.sort_unstable();
+    end_tokens.dedup();
+    Ok(ModelInfo {
+        name: config.model_name.clone(),
+        architecture: loaded.model.architecture.clone(),
+        title: metadata.get::<&str>("general.name").ok().flatten().map(Into::into),
+        path: config.model.display().to_string(),
+        created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        context,
+        model_context: loaded.model.context_length,
+        vocab: program.vocab(),
+        parallel: config.parallel,
+        max_tokens: config.max_tokens,
+        config: loaded.model.config.clone(),
+        sampling,
+        special_tokens: tokenizer.special_tokens(),
+        tokenizer,
+        template,
+        template_source: template_source.map(Into::into),
+        end_tokens,
+        weight_bytes: program.weight_bytes(),
+        backend: backend.name(),
+        threads: backend.threads(),
+    })
+}
+
+const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
+
+/// The file's chat template with its named variants (`tokenizer.chat_template.NAME`).
+fn chat_template(metadata: &Metadata) -> Result<Option<ChatTemplate>, String> {
+    let Some(source) = metadata.get::<&str>(CHAT_TEMPLATE).map_err(|e| e.to_string())? else { return Ok(None) };
+    let mut named = Vec::new();
+    for (key, _) in metadata.iter() {
+        if let Some(name) = key.strip_prefix(CHAT_TEMPLATE).and_then(|rest| rest.strip_prefix('.')) {
+            let source = metadata.require::<&str>(key).map_err(|e| e.to_string())?;
+            named.push((name.to_string(), source.to_string()));
+        }
+    }
+    ChatTemplate::new(source, &named).map(Some).map_err(|e| e.to_string())
+}

@@ -5,6 +5,9 @@ use minijinja::{Error, ErrorKind};
 /// What went wrong with a chat template. Lines are those of the template.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
+    /// The file's metadata has something else in the template's place.
+    #[error(transparent)]
+    Metadata(#[from] bantam_gguf::GgufError),
     /// The template is not valid Jinja.
     #[error("the chat template cannot be read: {reason} (template line {line})")]
     Syntax {

@@ -6,6 +6,7 @@
 mod clock;
 mod engine;
 mod error;
+mod gguf;
 mod json;
 mod marked;
 mod messages;

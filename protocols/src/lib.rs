@@ -1,1 +1,24 @@
-//! HTTP protocols over the runtime.
+//! HTTP protocols over the runtime: OpenAI's, llama.cpp's control routes, and the server that carries them.
+//!
+//! Wire forms live here only. A request is checked field by field (`fields`), converted at once into the runtime's own
+//! terms, and its events are told back in the protocol's (`answer`). A protocol is a folder: what it takes, what it
+//! answers with, and how it tells a stream.
+//!
+//! What every request passes, from the outside in: the limit of connections and the time for its head (`server`), CORS,
+//! the log (`log`), the catcher of panics, the key (`auth`), the limits of its body (`limits`).
+
+mod answer;
+mod app;
+mod auth;
+mod config;
+mod error;
+mod fields;
+mod limits;
+mod llama;
+mod log;
+mod openai;
+mod server;
+
+pub use config::ServerConfig;
+pub use log::{LogConfig, LogLevel};
+pub use server::{BindError, Listener, ServeError, bind, serve};

@@ -1,0 +1,242 @@
+//! A running generation as the protocols consume it, told as a whole or as server-sent events.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use bantam_runtime::engine::{Delta, Event, Generation, Outcome, TokenLogprob};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use crate::error::ApiError;
+use crate::log::{LoggedElsewhere, PendingRow};
+
+/// A generation and its row of the log. Dropping it cancels the generation and writes the row.
+pub(crate) struct Answer {
+    events: BoxStream<'static, Event>,
+    row: PendingRow,
+}
+
+/// All of a finished answer.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(crate) text: String,
+    /// The tokens, if log-probabilities were asked for.
+    pub(crate) tokens: Vec<TokenLogprob>,
+    pub(crate) outcome: Outcome,
+}
+
+impl Answer {
+    pub(crate) fn new(generation: Generation, row: PendingRow) -> Self {
+        let next = |mut generation: Generation| async move { Some((generation.next().await?, generation)) };
+        Answer { events: stream::unfold(generation, next).boxed(), row }
+    }
+
+    /// The next event. The last one is always `Finished` or `Failed`.
+    async fn next(&mut self) -> Option<Event> {
+        let event = self.events.next().await?;
+        self.row.observe(&event);
+        Some(event)
+    }
+
+    /// Waits for the end and answers with what `body` makes of it, or with the failure.
+    pub(crate) async fn respond(self, body: impl FnOnce(Whole) -> Response) -> Response {
+        let mut response = self.collect().await.map_or_else(IntoResponse::into_response, body);
+        response.extensions_mut().insert(LoggedElsewhere);
+        response
+    }
+
+    async fn collect(mut self) -> Result<Whole, ApiError> {
+        let (mut text, mut tokens) = (String::new(), Vec::new());
+        while let Some(event) = self.next().await {
+            match event {
+                Event::Started { .. } => {}
+                Event::Delta(delta) => {
+                    text.push_str(&delta.text);
+                    tokens.extend(delta.tokens);
+                }
+                Event::Finished(outcome) => return Ok(Whole { text, tokens, outcome }),
+                Event::Failed(why) => return Err(ApiError::internal(why)),
+            }
+        }
+        Err(ApiError::internal("The generation ended without a result"))
+    }
+
+    /// Answers at once, then tells each event as it comes. While nothing happens a comment goes out every `keepalive`,
+    /// so that neither clients nor proxies take a long prompt for a dead server.
+    pub(crate) fn stream(self, protocol: impl Frames, keepalive: Duration) -> Response {
+        let frames = frames(self, protocol).map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
+        let mut response =
+            Sse::new(frames).keep_alive(KeepAlive::new().interval(keepalive).text("ping")).into_response();
+        response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+        response.extensions_mut().insert(LoggedElsewhere);
+        response
+    }
+}
+
+/// One server-sent event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame(pub(crate) String);
+
+impl From<Frame> for sse::Event {
+    fn from(frame: Frame) -> Self {
+        sse::Event::default().data(frame.0)
+    }
+}
+
+/// How a protocol tells a generation as a stream.
+pub(crate) trait Frames: Send + 'static {
+    /// The prompt is computed.
+    fn started(&mut self) -> Vec<Frame>;
+    /// More of the answer.
+    fn delta(&mut self, delta: Delta) -> Vec<Frame>;
+    /// The end of a successful stream.
+    fn finished(&mut self, outcome: &Outcome) -> Vec<Frame>;
+    /// The end of one that failed.
+    fn failed(&mut self, error: &ApiError) -> Vec<Frame>;
+}
+
+fn frames(mut answer: Answer, mut protocol: impl Frames) -> impl futures::Stream<Item = Frame> + Send + 'static {
+    async_stream::stream! {
+        while let Some(event) = answer.next().await {
+            let told = match event {
+                Event::Started { .. } => protocol.started(),
+                Event::Delta(delta) => protocol.delta(delta),
+                Event::Finished(outcome) => protocol.finished(&outcome),
+                Event::Failed(why) => protocol.failed(&ApiError::internal(why)),
+            };
+            for frame in told {
+                yield frame;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Answers from a script, for the tests of the protocols.
+
+    use std::time::Duration;
+
+    use bantam_runtime::engine::FinishReason;
+
+    use super::*;
+    use crate::log::{LogLevel, testing};
+
+    pub(crate) fn scripted(events: Vec<Event>) -> Answer {
+        let (log, _) = testing::log(LogLevel::Quiet);
+        Answer { events: stream::iter(events).boxed(), row: testing::pending(&log) }
+    }
+
+    pub(crate) fn text(text: &str) -> Event {
+        Event::Delta(Delta { text: text.to_owned(), tokens: Vec::new() })
+    }
+
+    /// A piece of one token with its probability.
+    pub(crate) fn token(text: &str) -> Event {
+        let token = |bytes: &[u8], logprob| TokenLogprob { token: 7, bytes: bytes.to_vec(), logprob, top: Vec::new() };
+        let top = vec![token(text.as_bytes(), -0.5), token(&[0xe2, 0x82], f32::NEG_INFINITY)];
+        let tokens = vec![TokenLogprob { top, ..token(text.as_bytes(), -0.5) }];
+        Event::Delta(Delta { text: text.to_owned(), tokens })
+    }
+
+    /// The end of a prompt of 10 tokens, 4 of them cached, and an answer of 2.
+    pub(crate) fn finished(reason: FinishReason) -> Event {
+        Event::Finished(Outcome {
+            reason,
+            prompt_tokens: 10,
+            cached_tokens: 4,
+            completion_tokens: 2,
+            stop_text: None,
+            time_to_first_token: Duration::from_millis(20),
+            decode_time: Duration::from_millis(10),
+        })
+    }
+
+    /// The data of all events of a stream.
+    pub(crate) async fn told(answer: Answer, protocol: impl Frames) -> Vec<String> {
+        frames(answer, protocol).map(|frame| frame.0).collect().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use bantam_runtime::engine::FinishReason;
+
+    use super::*;
+    use crate::log::{LogLevel, testing as log_testing};
+
+    /// Tells only that something happened.
+    struct Plain;
+
+    impl Frames for Plain {
+        fn started(&mut self) -> Vec<Frame> {
+            Vec::new()
+        }
+        fn delta(&mut self, delta: Delta) -> Vec<Frame> {
+            vec![Frame(delta.text)]
+        }
+        fn finished(&mut self, _: &Outcome) -> Vec<Frame> {
+            vec![Frame("end".into())]
+        }
+        fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
+            vec![Frame(error.message.clone())]
+        }
+    }
+
+    async fn body(response: Response) -> String {
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    fn late(after: Duration, events: Vec<Event>) -> Answer {
+        let (log, _) = log_testing::log(LogLevel::Quiet);
+        let events = stream::once(tokio::time::sleep(after)).flat_map(move |()| stream::iter(events.clone()));
+        Answer { events: events.boxed(), row: log_testing::pending(&log) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn comments_go_out_while_a_prompt_is_computed() {
+        let events = vec![testing::text("a"), testing::finished(FinishReason::Stop)];
+        let response = late(Duration::from_millis(5500), events).stream(Plain, Duration::from_secs(1));
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let body = body(response).await;
+        assert_eq!(body.matches(": ping\n\n").count(), 5, "{body}");
+        assert!(body.ends_with("data: a\n\ndata: end\n\n"), "{body}");
+    }
+
+    #[tokio::test]
+    async fn a_whole_answer_is_all_its_pieces() {
+        let events = vec![testing::text("a"), testing::token("b"), testing::finished(FinishReason::Stop)];
+        let whole = testing::scripted(events).collect().await.unwrap();
+        assert_eq!((whole.text.as_str(), whole.tokens.len()), ("ab", 1));
+    }
+
+    #[tokio::test]
+    async fn a_failure_under_way_is_a_500_or_the_end_of_the_stream() {
+        let events = vec![testing::text("a"), Event::Failed("the executor stopped".into())];
+        let response = testing::scripted(events.clone()).respond(|_| unreachable!()).await;
+        assert_eq!(response.status(), 500);
+        assert!(body(response).await.contains("the executor stopped"));
+        assert_eq!(testing::told(testing::scripted(events), Plain).await, ["a", "the executor stopped"]);
+    }
+
+    #[tokio::test]
+    async fn dropping_the_stream_drops_the_generation() {
+        let (sender, receiver) = tokio::sync::mpsc::channel::<Event>(1);
+        let (log, written) = log_testing::log(LogLevel::Normal);
+        let events = stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) });
+        let answer = Answer { events: events.boxed(), row: log_testing::pending(&log) };
+        let mut stream = Box::pin(frames(answer, Plain));
+        sender.send(testing::text("a")).await.unwrap();
+        assert_eq!(pin!(&mut stream).next().await, Some(Frame("a".into())));
+        drop(stream);
+        assert!(sender.is_closed());
+        log.flush().await;
+        assert!(written.text().contains("gone"));
+    }
+}

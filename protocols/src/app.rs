@@ -1,0 +1,59 @@
+//! What every handler can reach: the engine, the log and the rules of this server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bantam_runtime::engine::{Engine, ModelInfo, Readiness, Request};
+
+use crate::answer::Answer;
+use crate::error::ApiError;
+use crate::log::{Arrival, Log, PendingRow};
+
+/// Seconds after which to ask again while the model loads.
+const RETRY_LOADING_S: u64 = 2;
+
+pub(crate) type App = Arc<AppState>;
+
+pub(crate) struct AppState {
+    pub(crate) engine: Engine,
+    pub(crate) log: Arc<Log>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) strict_model: bool,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) request_timeout: Duration,
+    pub(crate) sse_keepalive: Duration,
+}
+
+impl AppState {
+    /// The resident model, or the 503 that says why there is none.
+    pub(crate) fn model(&self) -> Result<Arc<ModelInfo>, ApiError> {
+        match self.engine.readiness() {
+            Readiness::Ready(model) => Ok(model),
+            Readiness::Loading(_) => {
+                Err(ApiError::unavailable("The model is still being loaded", RETRY_LOADING_S).code("model_loading"))
+            }
+            Readiness::Failed(_) => Err(ApiError::unavailable("The model could not be loaded", RETRY_LOADING_S)),
+            Readiness::Draining => Err(ApiError::unavailable("The server is shutting down", RETRY_LOADING_S)),
+        }
+    }
+
+    /// Refuses a name that is not the resident model's where the server is strict about it.
+    pub(crate) fn check_model(&self, asked: Option<&str>, resident: &ModelInfo) -> Result<(), ApiError> {
+        match asked {
+            Some(name) if self.strict_model && name != resident.name => Err(ApiError::model_not_found(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts a generation, with the row that its end will write.
+    pub(crate) async fn submit(
+        &self,
+        endpoint: &'static str,
+        arrival: Arrival,
+        request: Request,
+    ) -> Result<Answer, ApiError> {
+        let generation = self.engine.submit(request).await?;
+        let row = PendingRow::new(Arc::clone(&self.log), endpoint, arrival, generation.prompt_tokens());
+        Ok(Answer::new(generation, row))
+    }
+}

@@ -1,0 +1,42 @@
+//! What a server is started with, beside the engine.
+
+use std::time::Duration;
+
+use crate::log::LogConfig;
+
+/// Choices that hold for the life of a server. [`ServerConfig::new`] gives the defaults of `serve`.
+#[derive(Debug)]
+pub struct ServerConfig {
+    /// Keys of which a request must carry one, as `Authorization: Bearer` or `x-api-key`; empty: none is asked for.
+    pub api_keys: Vec<String>,
+    /// Origins whose pages may call the API: `*`, or a list separated by commas; empty: none.
+    pub cors_origin: String,
+    /// Refuse requests that name another model than the resident one, instead of answering with that.
+    pub strict_model: bool,
+    /// Connections served at once; more are told so and closed.
+    pub max_connections: usize,
+    /// Largest request body in bytes.
+    pub max_body_bytes: usize,
+    /// Longest time in which a request's head, and then its body, must have arrived.
+    pub request_timeout: Duration,
+    /// Longest silence in a stream before a comment is sent.
+    pub sse_keepalive: Duration,
+    /// The log.
+    pub log: LogConfig,
+}
+
+impl ServerConfig {
+    /// The defaults, with this log.
+    pub fn new(log: LogConfig) -> Self {
+        ServerConfig {
+            api_keys: Vec::new(),
+            cors_origin: "*".to_owned(),
+            strict_model: false,
+            max_connections: 128,
+            max_body_bytes: 16 << 20,
+            request_timeout: Duration::from_secs(30),
+            sse_keepalive: Duration::from_secs(5),
+            log,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a client may take up: bytes of a body, and time to send it.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use futures::StreamExt;
+use serde_json::Value;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// A too long body is read on up to this many times the limit, and dropped: a client that is still sending does not
+/// read its answer.
+const DISCARD_FACTOR: usize = 4;
+
+/// A request's body as JSON, whatever its content type says.
+pub(crate) struct JsonBody(pub(crate) Value);
+
+impl FromRequest<App> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        let read = read(&parts.headers, body, app.max_body_bytes);
+        let bytes = tokio::time::timeout(app.request_timeout, read).await.map_err(|_| {
+            let seconds = app.request_timeout.as_secs();
+            ApiError::new(StatusCode::REQUEST_TIMEOUT, format!("The request body did not arrive within {seconds} s"))
+        })??;
+        parse(&bytes).map(JsonBody)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
+    if bytes.trim_ascii().is_empty() {
+        return Err(ApiError::bad_request("The request body is empty; it must be a JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        ApiError::bad_request(format!("The request body is not valid JSON: {error}")).code("invalid_json")
+    })
+}
+
+async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    let waits_for_consent = headers.contains_key(header::EXPECT);
+    if announced.is_some_and(|n| n > limit) && waits_for_consent {
+        return Err(too_large(limit));
+    }
+    let mut chunks = body.into_data_stream();
+    let (mut bytes, mut seen) = (Vec::new(), 0_usize);
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| ApiError::bad_request("The request body broke off"))?;
+        seen = seen.saturating_add(chunk.len());
+        if seen <= limit {
+            bytes.extend_from_slice(&chunk);
+        } else {
+            bytes = Vec::new();
+            if seen > limit.saturating_mul(DISCARD_FACTOR) {
+                break;
+            }
+        }
+    }
+    if seen > limit { Err(too_large(limit)) } else { Ok(bytes.into()) }
+}
+
+fn too_large(limit: usize) -> ApiError {
+    let message = format!("The request body is larger than the {} that this server takes", size(limit));
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).code("request_too_large")
+}
+
+fn size(bytes: usize) -> String {
+    if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{bytes} bytes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_json_is_named_by_line_and_column() {
+        let error = parse(b"{\n  \"a\": ture\n}").unwrap_err();
+        assert_eq!(error.status, StatusCode::BAD_REQUEST);
+        assert!(error.message.contains("line 2 column"), "{}", error.message);
+        assert!(parse(b" \n").unwrap_err().message.contains("is empty"));
+        assert!(parse(&[b'[', 0xff, b']']).is_err());
+    }
+
+    #[test]
+    fn nesting_has_an_end() {
+        assert!(parse("[".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[tokio::test]
+    async fn bodies_are_taken_up_to_the_limit_exactly() {
+        let none = HeaderMap::new();
+        assert_eq!(read(&none, Body::from(vec![1; 8]), 8).await.unwrap().len(), 8);
+        let error = read(&none, Body::from(vec![1; 9]), 8).await.unwrap_err();
+        assert_eq!(error.status, StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(error.message.contains("8 bytes"));
+        assert!(too_large(16 << 20).message.contains("16 MiB"));
+    }
+}

@@ -1,0 +1,93 @@
+//! `GET /props`: what this server is and what it does where a request leaves it open.
+
+use axum::Json;
+use axum::extract::State;
+use bantam_runtime::engine::ModelInfo;
+use bantam_runtime::sampling::ParamError;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+pub(crate) async fn props(State(app): State<App>) -> Result<Json<Value>, ApiError> {
+    let model = app.model()?;
+    let sampling = sampling(&model).map_err(|e| ApiError::internal(e.to_string()))?;
+    Ok(Json(describe(&model, &sampling)))
+}
+
+/// Each option with its value and where that comes from.
+fn sampling(model: &ModelInfo) -> Result<Map<String, Value>, ParamError> {
+    let option =
+        |(name, value, from): (&str, Value, &str)| (name.to_owned(), json!({ "value": short(value), "from": from }));
+    Ok(model.sampling.origins()?.into_iter().map(option).collect())
+}
+
+/// The number as a person would write it: 0.8, not the nearest double of the nearest float.
+fn short(value: Value) -> Value {
+    match value.as_f64() {
+        Some(x) if value.is_f64() => json!((x as f32).to_string().parse().unwrap_or(x)),
+        _ => value,
+    }
+}
+
+fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
+    let values: Map<_, _> = sampling.iter().map(|(name, option)| (name.clone(), option["value"].clone())).collect();
+    json!({
+        "build_info": concat!("bantam ", env!("CARGO_PKG_VERSION")),
+        "model": {
+            "name": model.name,
+            "title": model.title,
+            "architecture": model.architecture,
+            "context_length": model.model_context,
+            "vocab": model.vocab,
+            "weight_bytes": model.weight_bytes,
+            "config": model.config,
+        },
+        "model_path": model.path,
+        "model_alias": model.name,
+        "context": model.context,
+        "max_tokens": model.max_tokens,
+        "total_slots": model.parallel,
+        "sampling": sampling,
+        "default_generation_settings": { "n_ctx": model.context, "n_predict": model.max_tokens, "params": values },
+        "chat_template": model.template_source,
+        "bos_token": spelling(model, model.tokenizer.bos()),
+        "eos_token": spelling(model, model.tokenizer.special_id("eos")),
+        "end_tokens": model.end_tokens,
+        "backend": model.backend,
+        "threads": model.threads,
+        "capabilities": capabilities(model),
+        "modalities": { "vision": false, "audio": false },
+    })
+}
+
+fn spelling(model: &ModelInfo, id: Option<u32>) -> Option<String> {
+    model.tokenizer.id_to_token(id?)
+}
+
+fn capabilities(model: &ModelInfo) -> Value {
+    json!({
+        "completions": true,
+        "chat": model.template.is_some(),
+        "logprobs": true,
+        "tool_calls": false,
+        "structured_output": false,
+        "reasoning": false,
+        "vision": false,
+        "embeddings": false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in
+            [(json!(0.8_f32), "0.8"), (json!(40), "40"), (json!(null), "null"), (json!(1.0_f32), "1.0")]
+        {
+            assert_eq!(short(value).to_string(), text);
+        }
+    }
+}

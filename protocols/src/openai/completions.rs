@@ -1,0 +1,211 @@
+//! `POST /v1/completions`.
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use bantam_runtime::engine::{Delta, Outcome, Prompt, Request};
+use serde_json::Value;
+
+use super::completions_wire::{Logprobs, TextCompletion};
+use super::options::{Delivery, MAX_LOGPROBS};
+use super::usage::Usage;
+use super::{DONE, Stamp, finish_reason, frame, options, unsupported};
+use crate::answer::{Frame, Frames};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::fields::{Field, FieldError, Fields};
+use crate::limits::JsonBody;
+use crate::log::Arrival;
+
+const ENDPOINT: &str = "/v1/completions";
+
+/// A completions request, checked.
+struct CompletionsRequest<'a> {
+    model: Option<&'a str>,
+    delivery: Delivery,
+    logprobs: bool,
+    /// The prompt, where it is to stand before the answer.
+    echo: Option<String>,
+    request: Request,
+}
+
+impl<'a> CompletionsRequest<'a> {
+    fn read(body: &'a Value) -> Result<Self, FieldError> {
+        let fields = Field::body(body).object()?;
+        let model = fields.text("model")?;
+        unsupported::refuse_in_completions(&fields)?;
+        let logprobs = fields.count("logprobs", 0, MAX_LOGPROBS)?;
+        let prompt = prompt(&fields.required("prompt")?)?;
+        Ok(CompletionsRequest {
+            model,
+            delivery: Delivery::read(&fields)?,
+            logprobs: logprobs.is_some(),
+            echo: echo(&fields, &prompt, logprobs.is_some())?,
+            request: options::request(&fields, prompt, logprobs)?,
+        })
+    }
+}
+
+/// A text, token ids, or an array that holds one of these.
+fn prompt(field: &Field<'_>) -> Result<Prompt, FieldError> {
+    let Value::Array(values) = field.value() else {
+        return match field.value() {
+            Value::String(text) => Ok(Prompt::Text(text.clone())),
+            _ => Err(field.expected("a string, an array of one string, or an array of token ids")),
+        };
+    };
+    let items = field.items()?;
+    match (values.as_slice(), items.as_slice()) {
+        ([Value::String(_) | Value::Array(_)], [only]) => prompt(only),
+        ([Value::String(_) | Value::Array(_), ..], _) => Err(field.error("may have one prompt only")),
+        ([], _) => Err(field.error("must not be empty")),
+        _ => Ok(Prompt::Tokens(items.iter().map(Field::token).collect::<Result<_, _>>()?)),
+    }
+}
+
+fn echo(fields: &Fields<'_>, prompt: &Prompt, logprobs: bool) -> Result<Option<String>, FieldError> {
+    if !fields.flag("echo")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    match prompt {
+        Prompt::Text(text) if !logprobs => Ok(Some(text.clone())),
+        Prompt::Text(_) => Err(FieldError::new("echo", "is not supported together with `logprobs`")),
+        _ => Err(FieldError::new("echo", "is supported with a prompt of text only")),
+    }
+}
+
+pub(crate) async fn completions(
+    State(app): State<App>,
+    Extension(arrival): Extension<Arrival>,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
+    let resident = app.model()?;
+    let CompletionsRequest { model, delivery, logprobs, echo, request } = CompletionsRequest::read(&body)?;
+    app.check_model(model, &resident)?;
+    let answer = app.submit(ENDPOINT, arrival, request).await?;
+    let stamp = Stamp::new("cmpl", &resident.name);
+    if delivery.stream {
+        let told = CompletionsStream { stamp, include_usage: delivery.include_usage, echo, offset: 0 };
+        return Ok(answer.stream(told, app.sse_keepalive));
+    }
+    let whole = |whole: crate::answer::Whole| {
+        let text = echo.unwrap_or_default() + &whole.text;
+        let logprobs = logprobs.then(|| Logprobs::new(&whole.tokens, &mut 0));
+        let finish = Some(finish_reason(whole.outcome.reason));
+        let usage = Some(Some(Usage::from(&whole.outcome)));
+        Json(TextCompletion::choice(&stamp, text, logprobs, finish, usage)).into_response()
+    };
+    Ok(answer.respond(whole).await)
+}
+
+/// An answer as a stream of `text_completion` objects.
+struct CompletionsStream {
+    stamp: Stamp,
+    include_usage: bool,
+    echo: Option<String>,
+    /// Characters of the tokens so far.
+    offset: usize,
+}
+
+impl CompletionsStream {
+    fn piece(&self, text: String, logprobs: Option<Logprobs>, finish: Option<&'static str>) -> Frame {
+        let usage = self.include_usage.then_some(None);
+        frame(&TextCompletion::choice(&self.stamp, text, logprobs, finish, usage))
+    }
+}
+
+impl Frames for CompletionsStream {
+    fn started(&mut self) -> Vec<Frame> {
+        self.echo.take().map(|prompt| self.piece(prompt, None, None)).into_iter().collect()
+    }
+
+    fn delta(&mut self, delta: Delta) -> Vec<Frame> {
+        if delta.text.is_empty() && delta.tokens.is_empty() {
+            return Vec::new();
+        }
+        let logprobs = (!delta.tokens.is_empty()).then(|| Logprobs::new(&delta.tokens, &mut self.offset));
+        vec![self.piece(delta.text, logprobs, None)]
+    }
+
+    fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {
+        let mut frames = vec![self.piece(String::new(), None, Some(finish_reason(outcome.reason)))];
+        if self.include_usage {
+            frames.push(frame(&TextCompletion::usage(&self.stamp, Usage::from(outcome))));
+        }
+        frames.push(Frame(DONE.to_owned()));
+        frames
+    }
+
+    fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
+        vec![frame(&error.body())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bantam_runtime::engine::{Event, FinishReason};
+    use serde_json::json;
+
+    use super::*;
+    use crate::answer::testing::{finished, scripted, text, token, told};
+
+    fn read(body: &Value) -> Result<CompletionsRequest<'_>, String> {
+        CompletionsRequest::read(body).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn prompts_come_in_four_shapes() {
+        let prompt = |given: Value| read(&json!({"prompt": given})).map(|r| r.request.prompt);
+        assert!(matches!(prompt(json!("a")), Ok(Prompt::Text(t)) if t == "a"));
+        assert!(matches!(prompt(json!(["a"])), Ok(Prompt::Text(t)) if t == "a"));
+        assert!(matches!(prompt(json!([1, 2])), Ok(Prompt::Tokens(t)) if t == [1, 2]));
+        assert!(matches!(prompt(json!([[1, 2]])), Ok(Prompt::Tokens(t)) if t == [1, 2]));
+        let problems = [
+            (json!(["a", "b"]), "`prompt` may have one prompt only"),
+            (json!([]), "`prompt` must not be empty"),
+            (json!([[]]), "`prompt[0]` must not be empty"),
+            (json!([1, "a"]), "`prompt[1]` must be an integer, found a string"),
+            (json!([-1]), "`prompt[0]` must be between 0 and 4294967295, found -1"),
+            (json!(null), "`prompt` is required"),
+        ];
+        for (given, problem) in problems {
+            assert_eq!(prompt(given).unwrap_err(), problem);
+        }
+    }
+
+    #[test]
+    fn the_prompt_is_echoed_as_text_without_probabilities() {
+        assert_eq!(read(&json!({"prompt": "a", "echo": true})).unwrap().echo.as_deref(), Some("a"));
+        assert_eq!(read(&json!({"prompt": "a", "echo": false})).unwrap().echo, None);
+        assert!(read(&json!({"prompt": [1], "echo": true})).err().unwrap().starts_with("`echo` is supported with"));
+        assert!(read(&json!({"prompt": "a", "echo": true, "logprobs": 1})).err().unwrap().starts_with("`echo`"));
+    }
+
+    async fn stream(events: Vec<Event>, echo: Option<&str>) -> Vec<Value> {
+        let stamp = Stamp { id: "cmpl-1".into(), created: 5, model: "local".into() };
+        let protocol = CompletionsStream { stamp, include_usage: true, echo: echo.map(str::to_owned), offset: 0 };
+        let told = told(scripted(events), protocol).await;
+        told.iter().map(|data| serde_json::from_str(data).unwrap_or(Value::from(data.as_str()))).collect()
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_the_echo_the_pieces_the_finish_and_the_usage() {
+        let events = vec![Event::Started { cached_tokens: 0 }, text("b"), finished(FinishReason::Length)];
+        let pieces = stream(events, Some("a")).await;
+        let texts: Vec<_> = pieces.iter().filter_map(|p| p["choices"][0]["text"].as_str()).collect();
+        assert_eq!(texts, ["a", "b", ""]);
+        assert_eq!(pieces[2]["choices"][0]["finish_reason"], "length");
+        assert_eq!(pieces[3]["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
+        assert_eq!(pieces[4], "[DONE]");
+        assert_eq!(pieces.len(), 5);
+    }
+
+    #[tokio::test]
+    async fn offsets_run_on_over_the_pieces() {
+        let pieces = stream(vec![token("äb"), token("c"), finished(FinishReason::Stop)], None).await;
+        let told = |i: usize| pieces[i]["choices"][0]["logprobs"].clone();
+        assert_eq!((&told(0)["text_offset"], &told(1)["text_offset"]), (&json!([0]), &json!([2])));
+        assert_eq!(told(0)["tokens"], json!(["äb"]));
+        assert_eq!(told(0)["top_logprobs"][0], json!({"äb": -0.5, "bytes:\\xe2\\x82": -9999.0}));
+    }
+}

@@ -1,0 +1,101 @@
+//! The objects that `/v1/completions` answers with: the same kind whole and streamed.
+
+use bantam_runtime::engine::TokenLogprob;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::Stamp;
+use super::usage::Usage;
+
+/// An answer, or a piece of it.
+#[derive(Serialize)]
+pub(super) struct TextCompletion<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: Vec<Choice>,
+    /// In a stream without usage absent; with it, null on all pieces but the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Usage>>,
+}
+
+#[derive(Serialize)]
+struct Choice {
+    index: usize,
+    text: String,
+    logprobs: Option<Logprobs>,
+    finish_reason: Option<&'static str>,
+}
+
+impl<'a> TextCompletion<'a> {
+    pub(super) fn choice(
+        stamp: &'a Stamp,
+        text: String,
+        logprobs: Option<Logprobs>,
+        finish_reason: Option<&'static str>,
+        usage: Option<Option<Usage>>,
+    ) -> Self {
+        Self::new(stamp, vec![Choice { index: 0, text, logprobs, finish_reason }], usage)
+    }
+
+    pub(super) fn usage(stamp: &'a Stamp, usage: Usage) -> Self {
+        Self::new(stamp, Vec::new(), Some(Some(usage)))
+    }
+
+    fn new(stamp: &'a Stamp, choices: Vec<Choice>, usage: Option<Option<Usage>>) -> Self {
+        TextCompletion {
+            id: &stamp.id,
+            object: "text_completion",
+            created: stamp.created,
+            model: &stamp.model,
+            choices,
+            usage,
+        }
+    }
+}
+
+/// Log-probabilities as parallel arrays, one entry per token.
+#[derive(Serialize)]
+pub(super) struct Logprobs {
+    tokens: Vec<String>,
+    token_logprobs: Vec<f32>,
+    top_logprobs: Vec<Map<String, Value>>,
+    /// Where each token begins, in characters of the answer.
+    text_offset: Vec<usize>,
+}
+
+impl Logprobs {
+    /// Of these tokens, the first of which begins at `offset`, which is moved on.
+    pub(super) fn new(tokens: &[TokenLogprob], offset: &mut usize) -> Self {
+        let mut told = Logprobs {
+            tokens: Vec::new(),
+            token_logprobs: Vec::new(),
+            top_logprobs: Vec::new(),
+            text_offset: Vec::new(),
+        };
+        for token in tokens {
+            let text = text(token);
+            told.text_offset.push(*offset);
+            *offset += text.chars().count();
+            told.tokens.push(text);
+            told.token_logprobs.push(super::finite(token.logprob));
+            let top = token.top.iter().map(|t| (self::text(t), decimal(super::finite(t.logprob))));
+            told.top_logprobs.push(top.collect());
+        }
+        told
+    }
+}
+
+/// A token's text. One that is part of a character is told by its bytes, as two such must not fall together in a map.
+fn text(token: &TokenLogprob) -> String {
+    match std::str::from_utf8(&token.bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => token.bytes.iter().fold("bytes:".to_owned(), |told, byte| told + &format!("\\x{byte:02x}")),
+    }
+}
+
+/// The number as short as an f32 is written.
+fn decimal(x: f32) -> Value {
+    x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}

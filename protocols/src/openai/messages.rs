@@ -1,0 +1,224 @@
+//! Conversations: from the wire to what chat templates read.
+//!
+//! Roles and content are checked and brought into one shape; whatever else a message has goes to the template as it is.
+
+use bantam_runtime::engine::ChatPrompt;
+use serde_json::{Map, Value};
+
+use crate::fields::{Field, FieldError, Fields};
+
+/// Roles of the wire, each with the role that templates know.
+const ROLES: [(&str, &str); 6] = [
+    ("system", "system"),
+    ("developer", "system"),
+    ("user", "user"),
+    ("assistant", "assistant"),
+    ("tool", "tool"),
+    ("function", "tool"),
+];
+
+/// `messages`, `tools` and `chat_template_kwargs` of a request.
+pub(crate) fn conversation(fields: &Fields<'_>) -> Result<ChatPrompt, FieldError> {
+    let messages = fields.required("messages")?;
+    let items = messages.items()?;
+    if items.is_empty() {
+        return Err(messages.error("must have at least one message"));
+    }
+    let kwargs = fields.object("chat_template_kwargs")?;
+    Ok(ChatPrompt {
+        messages: items.iter().map(message).collect::<Result<_, _>>()?,
+        tools: tools(fields)?,
+        kwargs: kwargs.map(|f| f.map().clone()).unwrap_or_default(),
+    })
+}
+
+fn message(field: &Field<'_>) -> Result<Value, FieldError> {
+    let fields = field.object()?;
+    let role = role(&fields)?;
+    let content = content(&fields)?;
+    let calls = tool_calls(&fields)?;
+    // Several templates fail on an assistant's turn without content, though clients leave it out beside tool calls.
+    let content = match content {
+        Some(content) => content,
+        None if role == "assistant" => Value::from(""),
+        None => return Err(FieldError::new(fields.path_of("content"), "is required")),
+    };
+    let mut message = Map::new();
+    message.insert("role".to_owned(), Value::from(role));
+    message.insert("content".to_owned(), content);
+    for (key, value) in fields.map() {
+        if !value.is_null() && !matches!(key.as_str(), "role" | "content" | "tool_calls") {
+            message.insert(key.clone(), value.clone());
+        }
+    }
+    if let Some(calls) = calls {
+        message.insert("tool_calls".to_owned(), Value::Array(calls));
+    }
+    Ok(Value::Object(message))
+}
+
+fn role(fields: &Fields<'_>) -> Result<&'static str, FieldError> {
+    let field = fields.required("role")?;
+    let given = field.text()?;
+    let known = ROLES.iter().find(|(wire, _)| *wire == given);
+    known.map(|(_, role)| *role).ok_or_else(|| {
+        let names: Vec<_> = ROLES.iter().map(|(wire, _)| *wire).collect();
+        field.error(format!("must be one of {}, found \"{given}\"", names.join(", ")))
+    })
+}
+
+/// Text, or an array of text parts. A single part is the same as its text.
+fn content(fields: &Fields<'_>) -> Result<Option<Value>, FieldError> {
+    let Some(field) = fields.get("content") else { return Ok(None) };
+    match field.value() {
+        Value::String(_) => Ok(Some(field.value().clone())),
+        Value::Array(_) => {
+            let texts = field.items()?.iter().map(text_part).collect::<Result<Vec<_>, _>>()?;
+            Ok(Some(Value::from(texts.join("\n"))))
+        }
+        _ => Err(field.expected("a string or an array of parts")),
+    }
+}
+
+fn text_part<'a>(field: &Field<'a>) -> Result<&'a str, FieldError> {
+    let part = field.object()?;
+    let kind = part.required("type")?;
+    match kind.text()? {
+        "text" => part.required("text")?.text(),
+        "refusal" => part.required("refusal")?.text(),
+        other => Err(kind.error(format!("must be \"text\", found \"{other}\": this model takes text only"))),
+    }
+}
+
+/// Calls of an earlier turn. The arguments, JSON in a string, are the renderer's to parse, as are those that were cut off
+/// and are none.
+fn tool_calls(fields: &Fields<'_>) -> Result<Option<Vec<Value>>, FieldError> {
+    let Some(calls) = fields.items("tool_calls")? else { return Ok(None) };
+    if calls.is_empty() {
+        return Ok(None);
+    }
+    calls.iter().map(tool_call).collect::<Result<_, _>>().map(Some)
+}
+
+fn tool_call(field: &Field<'_>) -> Result<Value, FieldError> {
+    let call = field.object()?;
+    let function = call.required("function")?.object()?;
+    function.required("name")?.text()?;
+    let arguments = match function.get("arguments") {
+        None => Value::from("{}"),
+        Some(given) => match given.value() {
+            Value::String(text) if text.trim().is_empty() => Value::from("{}"),
+            Value::String(_) | Value::Object(_) => given.value().clone(),
+            _ => return Err(given.expected("a string of JSON or an object")),
+        },
+    };
+    let mut told = call.map().clone();
+    let mut function = function.map().clone();
+    function.insert("arguments".to_owned(), arguments);
+    told.insert("function".to_owned(), Value::Object(function));
+    Ok(Value::Object(told))
+}
+
+/// The declared functions. Tools of other kinds are run by other servers and mean nothing here: they are passed over.
+/// With `tool_choice: "none"` the model is not told of any.
+fn tools(fields: &Fields<'_>) -> Result<Option<Vec<Value>>, FieldError> {
+    let Some(items) = fields.items("tools")? else { return Ok(None) };
+    let mut tools = Vec::new();
+    for item in &items {
+        let tool = item.object()?;
+        let kind = tool.required("type")?.text()?;
+        if kind != "function" {
+            tracing::info!("{} is of type {kind:?}, which is not supported: passed over", item.path());
+            continue;
+        }
+        tool.required("function")?.object()?.required("name")?.text()?;
+        tools.push(item.value().clone());
+    }
+    let unwanted = fields.text("tool_choice")? == Some("none");
+    Ok((!tools.is_empty() && !unwanted).then_some(tools))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: &Value) -> Result<ChatPrompt, String> {
+        let fields = Field::body(body).object().unwrap();
+        conversation(&fields).map_err(|e| e.to_string())
+    }
+
+    fn only(message: &Value) -> Result<Value, String> {
+        read(&json!({"messages": [message]})).map(|chat| chat.messages[0].clone())
+    }
+
+    #[test]
+    fn roles_are_those_of_templates() {
+        assert_eq!(
+            only(&json!({"role": "developer", "content": "x"})).unwrap(),
+            json!({"role": "system", "content": "x"})
+        );
+        let problem = only(&json!({"role": "robot", "content": "x"})).unwrap_err();
+        assert!(problem.starts_with("`messages[0].role` must be one of system, developer"), "{problem}");
+    }
+
+    #[test]
+    fn parts_of_text_become_text() {
+        let part = |text| json!({"type": "text", "text": text});
+        let one = only(&json!({"role": "user", "content": [part("a")]})).unwrap();
+        assert_eq!(one["content"], "a");
+        let two = only(&json!({"role": "user", "content": [part("a"), part("b")]})).unwrap();
+        assert_eq!(two["content"], "a\nb");
+    }
+
+    #[test]
+    fn what_is_not_text_is_refused_by_path() {
+        let image = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]});
+        let problem = only(&image).unwrap_err();
+        assert!(
+            problem.starts_with("`messages[0].content[1].type` must be \"text\", found \"image_url\""),
+            "{problem}"
+        );
+        let problem = only(&json!({"role": "user", "content": 5})).unwrap_err();
+        assert_eq!(problem, "`messages[0].content` must be a string or an array of parts, found an integer");
+        assert_eq!(only(&json!({"role": "user"})).unwrap_err(), "`messages[0].content` is required");
+        assert_eq!(read(&json!({"messages": []})).unwrap_err(), "`messages` must have at least one message");
+        assert_eq!(read(&json!({})).unwrap_err(), "`messages` is required");
+    }
+
+    #[test]
+    fn arguments_stay_the_text_they_are_and_are_never_empty() {
+        let call = |arguments: Value| json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}});
+        let turn = |arguments| json!({"role": "assistant", "content": null, "tool_calls": [call(arguments)]});
+        let arguments = |given| only(&turn(given)).map(|m| m["tool_calls"][0]["function"]["arguments"].clone());
+        for kept in [json!("{\"b\": 1.0}"), json!("{\"b\": [1,"), json!({"a": 1})] {
+            assert_eq!(arguments(kept.clone()).unwrap(), kept);
+        }
+        for empty in [json!(""), json!(null)] {
+            assert_eq!(arguments(empty).unwrap(), "{}");
+        }
+        assert!(arguments(json!(7)).unwrap_err().starts_with("`messages[0].tool_calls[0].function.arguments` must be"));
+        let told = only(&turn(json!("{}"))).unwrap();
+        assert_eq!(told["content"], "");
+        assert_eq!(told["tool_calls"][0]["id"], "c1");
+    }
+
+    #[test]
+    fn further_fields_of_a_message_reach_the_template() {
+        let told = only(&json!({"role": "tool", "tool_call_id": "c1", "content": "42", "name": null})).unwrap();
+        assert_eq!(told, json!({"role": "tool", "content": "42", "tool_call_id": "c1"}));
+    }
+
+    #[test]
+    fn tools_of_unknown_kinds_are_passed_over() {
+        let function = json!({"type": "function", "function": {"name": "f"}});
+        let with = |tools: Value, choice: Value| json!({"messages": [{"role": "user", "content": "x"}], "tools": tools, "tool_choice": choice});
+        let mixed = json!([{"type": "web_search"}, function]);
+        assert_eq!(read(&with(mixed.clone(), json!("auto"))).unwrap().tools, Some(vec![function.clone()]));
+        assert_eq!(read(&with(mixed, json!("none"))).unwrap().tools, None);
+        assert_eq!(read(&with(json!([{"type": "custom"}]), json!(null))).unwrap().tools, None);
+        let nameless = json!([{"type": "function", "function": {}}]);
+        assert_eq!(read(&with(nameless, json!(null))).unwrap_err(), "`tools[0].function.name` is required");
+    }
+}

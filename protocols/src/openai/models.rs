@@ -1,0 +1,57 @@
+//! `GET /v1/models` and `/v1/models/{id}`.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use bantam_runtime::engine::ModelInfo;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// A model as the list shows it.
+#[derive(Serialize)]
+struct Model<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    /// The window that one request really gets, under the names that clients look for.
+    context_length: usize,
+    max_model_len: usize,
+    meta: Value,
+}
+
+impl<'a> Model<'a> {
+    fn new(model: &'a ModelInfo) -> Self {
+        Model {
+            id: &model.name,
+            object: "model",
+            created: model.created,
+            owned_by: "bantam",
+            context_length: model.context,
+            max_model_len: model.context,
+            meta: json!({
+                "architecture": model.architecture,
+                "name": model.title,
+                "n_vocab": model.vocab,
+                "n_ctx": model.context,
+                "n_ctx_train": model.model_context,
+                "size": model.weight_bytes,
+            }),
+        }
+    }
+}
+
+pub(crate) async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
+    let model = app.model()?;
+    Ok(Json(json!({ "object": "list", "data": [Model::new(&model)] })))
+}
+
+pub(crate) async fn one(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let model = app.model()?;
+    if id != model.name {
+        return Err(ApiError::model_not_found(&id));
+    }
+    Ok(Json(json!(Model::new(&model))))
+}

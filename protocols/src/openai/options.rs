@@ -1,0 +1,182 @@
+//! The options that chat and completions share: sampling, length, stops, streaming.
+
+use bantam_runtime::engine::{Prompt, Request};
+use bantam_runtime::sampling::SamplingOverrides;
+
+use crate::fields::{FieldError, Fields};
+
+/// Most texts that may end a generation.
+const MAX_STOPS: usize = 16;
+/// Most alternatives reported for a token.
+pub(super) const MAX_LOGPROBS: usize = 20;
+
+/// How an answer is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delivery {
+    pub(super) stream: bool,
+    /// Whether a stream ends with the usage.
+    pub(super) include_usage: bool,
+}
+
+impl Delivery {
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, FieldError> {
+        let options = fields.object("stream_options")?;
+        let include_usage = options.map(|o| o.flag("include_usage")).transpose()?.flatten();
+        Ok(Delivery { stream: fields.flag("stream")?.unwrap_or(false), include_usage: include_usage.unwrap_or(false) })
+    }
+}
+
+/// A request for this prompt with the options of the body.
+pub(super) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usize>) -> Result<Request, FieldError> {
+    let longest = match fields.count("max_completion_tokens", 1, usize::MAX)? {
+        Some(n) => Some(n),
+        None => fields.count("max_tokens", 1, usize::MAX)?,
+    };
+    Ok(Request {
+        sampling: sampling(fields)?,
+        max_tokens: longest,
+        stop: stops(fields)?,
+        ignore_eos: fields.flag("ignore_eos")?.unwrap_or(false),
+        logprobs,
+        ..Request::new(prompt)
+    })
+}
+
+/// The values' ranges are the sampler's to know: it refuses what is out of them by the same names.
+fn sampling(fields: &Fields<'_>) -> Result<SamplingOverrides, FieldError> {
+    Ok(SamplingOverrides {
+        temperature: fields.number("temperature")?,
+        top_k: top_k(fields)?,
+        top_p: top_p(fields)?,
+        min_p: fields.number("min_p")?,
+        repetition_penalty: fields.number("repetition_penalty")?,
+        presence_penalty: fields.number("presence_penalty")?,
+        frequency_penalty: fields.number("frequency_penalty")?,
+        penalty_window: fields.count("penalty_window", 0, usize::MAX)?,
+        seed: seed(fields)?,
+        logit_bias: logit_bias(fields)?,
+        ..SamplingOverrides::default()
+    })
+}
+
+/// OpenAI's range begins at 0, which keeps the most likely token, as any smallest share does.
+fn top_p(fields: &Fields<'_>) -> Result<Option<f32>, FieldError> {
+    Ok(fields.number("top_p")?.map(|p| if p == 0.0 { f32::MIN_POSITIVE } else { p }))
+}
+
+/// 0 and, as some clients write it, -1 keep all tokens.
+fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, FieldError> {
+    match fields.integer("top_k")? {
+        Some(-1) => Ok(Some(0)),
+        _ => fields.count("top_k", 0, usize::MAX),
+    }
+}
+
+/// Any integer is a seed, except -1, by which some clients mean "none".
+fn seed(fields: &Fields<'_>) -> Result<Option<u64>, FieldError> {
+    Ok(fields.integer("seed")?.filter(|n| *n != -1).map(|n| n as u64))
+}
+
+fn logit_bias(fields: &Fields<'_>) -> Result<Option<Vec<(u32, f32)>>, FieldError> {
+    let Some(biases) = fields.object("logit_bias")? else { return Ok(None) };
+    let bias = |key: &String| {
+        let token = key
+            .parse::<u32>()
+            .map_err(|_| FieldError::new(biases.path_of(key), "must be named by a token id, a number in decimal"))?;
+        Ok((token, biases.number(key)?.unwrap_or(0.0)))
+    };
+    biases.map().keys().map(bias).collect::<Result<_, _>>().map(Some)
+}
+
+/// A text or an array of texts.
+fn stops(fields: &Fields<'_>) -> Result<Vec<String>, FieldError> {
+    let Some(field) = fields.get("stop") else { return Ok(Vec::new()) };
+    let items = match field.value() {
+        serde_json::Value::String(_) => vec![field],
+        serde_json::Value::Array(_) => field.items()?,
+        _ => return Err(field.expected("a string or an array of strings")),
+    };
+    if items.len() > MAX_STOPS {
+        return Err(FieldError::new("stop", format!("may have {MAX_STOPS} texts at most, found {}", items.len())));
+    }
+    let text = |item: &crate::fields::Field<'_>| match item.text()? {
+        "" => Err(item.error("must not be empty")),
+        text => Ok(text.to_owned()),
+    };
+    items.iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fields::Field;
+
+    fn read(body: &Value) -> Result<Request, String> {
+        let fields = Field::body(body).object().unwrap();
+        request(&fields, Prompt::Text(String::new()), None).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn every_option_arrives() {
+        let body = json!({
+            "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1,
+            "presence_penalty": 0.2, "frequency_penalty": -0.3, "penalty_window": 8, "seed": 42,
+            "logit_bias": {"7": -100, "9": 1.5}, "max_tokens": 5, "stop": ["a", "b"], "ignore_eos": true,
+        });
+        let request = read(&body).unwrap();
+        let s = &request.sampling;
+        assert_eq!((s.temperature, s.top_k, s.top_p, s.min_p), (Some(0.5), Some(3), Some(0.9), Some(0.1)));
+        assert_eq!((s.repetition_penalty, s.presence_penalty, s.frequency_penalty), (Some(1.1), Some(0.2), Some(-0.3)));
+        assert_eq!((s.penalty_window, s.seed), (Some(8), Some(42)));
+        assert_eq!(s.logit_bias, Some(vec![(7, -100.0), (9, 1.5)]));
+        assert_eq!((request.max_tokens, request.ignore_eos), (Some(5), true));
+        assert_eq!(request.stop, ["a", "b"]);
+    }
+
+    #[test]
+    fn what_is_absent_stays_open() {
+        let request = read(&json!({"temperature": null, "stop": null})).unwrap();
+        assert_eq!(request.sampling.temperature, None);
+        assert_eq!(request.max_tokens, None);
+        assert!(request.stop.is_empty());
+    }
+
+    #[test]
+    fn the_newer_name_of_the_limit_wins() {
+        assert_eq!(read(&json!({"max_tokens": 5, "max_completion_tokens": 7})).unwrap().max_tokens, Some(7));
+    }
+
+    #[test]
+    fn other_servers_spellings_of_none_are_understood() {
+        let sampling = read(&json!({"top_k": -1, "seed": -1, "top_p": 0})).unwrap().sampling;
+        assert_eq!((sampling.top_k, sampling.seed), (Some(0), None));
+        assert!(sampling.top_p.is_some_and(|p| p > 0.0 && p < 1e-30));
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        let cases = [
+            (json!({"temperature": "hot"}), "`temperature` must be a number, found a string"),
+            (json!({"top_k": -2}), "`top_k` must be at least 0, found -2"),
+            (json!({"max_tokens": 0}), "`max_tokens` must be at least 1, found 0"),
+            (json!({"stop": 4}), "`stop` must be a string or an array of strings, found an integer"),
+            (json!({"stop": ["a", ""]}), "`stop[1]` must not be empty"),
+            (json!({"stop": vec!["a"; 17]}), "`stop` may have 16 texts at most, found 17"),
+            (json!({"logit_bias": {"x": 1}}), "`logit_bias.x` must be named by a token id, a number in decimal"),
+            (json!({"logit_bias": {"1": true}}), "`logit_bias.1` must be a number, found a boolean"),
+        ];
+        for (body, problem) in cases {
+            assert_eq!(read(&body).unwrap_err(), problem);
+        }
+    }
+
+    #[test]
+    fn usage_in_a_stream_is_asked_for() {
+        let read = |body: Value| Delivery::read(&Field::body(&body).object().unwrap()).unwrap();
+        assert_eq!(read(json!({})), Delivery { stream: false, include_usage: false });
+        let asked = read(json!({"stream": true, "stream_options": {"include_usage": true}}));
+        assert_eq!(asked, Delivery { stream: true, include_usage: true });
+    }
+}

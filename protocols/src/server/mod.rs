@@ -1,0 +1,100 @@
+//! The server's life: bind, listen while the model loads, say when it is ready, serve, drain, end.
+
+mod bind;
+mod connections;
+mod routes;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bantam_runtime::engine::{Engine, EngineError, ModelInfo};
+use tokio::sync::watch;
+
+pub use bind::{BindError, Listener, bind};
+
+use crate::app::AppState;
+use crate::config::ServerConfig;
+use crate::log::Log;
+use connections::Connections;
+
+/// Why a server ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The model cannot be served.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The log's thread cannot be started.
+    #[error("the log cannot be started: {0}")]
+    Log(std::io::Error),
+    /// `--cors-origin` is not a list of origins.
+    #[error(
+        "`{0}` is not an origin; --cors-origin takes `*` or a list such as `http://localhost:3000,https://example.org`"
+    )]
+    CorsOrigin(String),
+}
+
+/// Serves until `shutdown` completes: `/health` says 503 from now on, and once the model is loaded one line tells the
+/// address. Then new requests are refused, those under way end, and this returns.
+///
+/// # Errors
+/// If the model cannot be loaded, or the configuration not be used.
+pub async fn serve(
+    engine: Engine,
+    config: ServerConfig,
+    listener: Listener,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let address = listener.address;
+    let log = Arc::new(Log::start(config.log).map_err(ServeError::Log)?);
+    if !address.ip().is_loopback() && config.api_keys.is_empty() {
+        log.line(format!("warning: everybody who can reach {address} can use this server; set a key with --api-key"));
+    }
+    let app = Arc::new(AppState {
+        engine: engine.clone(),
+        log: Arc::clone(&log),
+        keys: config.api_keys,
+        strict_model: config.strict_model,
+        max_body_bytes: config.max_body_bytes,
+        request_timeout: config.request_timeout,
+        sse_keepalive: config.sse_keepalive,
+    });
+    let router = routes::router(app, &config.cors_origin)?;
+    let (stop, stopped) = watch::channel(false);
+    let connections = Connections::new(router, config.max_connections, config.request_timeout);
+    let accepting = tokio::spawn(connections.run(listener, stopped));
+
+    let outcome = lifetime(&engine, &log, address, shutdown).await;
+
+    // Nobody listens only if the accepting task is gone, which is what is asked for.
+    let _ = stop.send(true);
+    let _ = accepting.await;
+    log.flush().await;
+    outcome
+}
+
+/// From now to the end of the last request.
+async fn lifetime(
+    engine: &Engine,
+    log: &Log,
+    address: SocketAddr,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let mut shutdown = std::pin::pin!(shutdown);
+    tokio::select! {
+        model = engine.ready() => announce(log, address, &*model?),
+        () = &mut shutdown => {
+            engine.shutdown().await;
+            return Ok(());
+        }
+    }
+    shutdown.await;
+    engine.shutdown().await;
+    Ok(())
+}
+
+fn announce(log: &Log, address: SocketAddr, model: &ModelInfo) {
+    let title = model.title.as_deref().unwrap_or(&model.architecture);
+    log.line(format!("{title} is ready: listening on http://{address} (chat page; API under /v1)"));
+    log.header();
+}

@@ -1,0 +1,112 @@
+//! The routes, and what every request passes on its way to them.
+
+use std::any::Any;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
+
+use super::ServeError;
+use crate::app::App;
+use crate::auth::require_key;
+use crate::error::ApiError;
+use crate::log::log_requests;
+use crate::{llama, openai};
+
+/// All routes. The page and `/health` are open; the others ask for the key.
+pub(super) fn router(app: App, cors_origin: &str) -> Result<Router, ServeError> {
+    let open = Router::new().route("/health", get(llama::health::health)).merge(bantam_web::router());
+    let keyed = Router::new()
+        .route("/v1/chat/completions", post(openai::chat::chat_completions))
+        .route("/v1/completions", post(openai::completions::completions))
+        .route("/v1/models", get(openai::models::list))
+        .route("/v1/models/{*id}", get(openai::models::one))
+        .route("/props", get(llama::props::props))
+        .route("/slots", get(llama::slots::slots))
+        .route("/tokenize", post(llama::text::tokenize))
+        .route("/detokenize", post(llama::text::detokenize))
+        .route("/apply-template", post(llama::text::apply_template))
+        .fallback(no_route)
+        .layer(from_fn_with_state(app.clone(), require_key));
+    let router = keyed
+        .merge(open)
+        .method_not_allowed_fallback(no_method)
+        // The handlers read bodies themselves, up to the limit of this server.
+        .layer(DefaultBodyLimit::disable())
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(app.clone(), log_requests))
+        .layer(from_fn(never_sniff))
+        .with_state(app);
+    Ok(match cors(cors_origin)? {
+        Some(cors) => router.layer(cors),
+        None => router,
+    })
+}
+
+async fn no_route(method: Method, uri: Uri) -> ApiError {
+    let message = format!("There is no route `{method} {}`", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, message).code("route_not_found")
+}
+
+async fn no_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("`{}` does not answer to {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message).code("method_not_allowed")
+}
+
+/// A bug met by one request ends that request; its text goes to standard error, not to the client.
+fn panicked(_: Box<dyn Any + Send>) -> Response {
+    ApiError::internal("The server met a fault of its own while it served this request").into_response()
+}
+
+async fn never_sniff(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Which pages of other origins may call the API: `*`, a list, or none.
+fn cors(origins: &str) -> Result<Option<CorsLayer>, ServeError> {
+    let names: Vec<_> = origins.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let allowed = match names.as_slice() {
+        [] => return Ok(None),
+        ["*"] => AllowOrigin::any(),
+        names => AllowOrigin::list(names.iter().map(|name| origin(name)).collect::<Result<Vec<_>, _>>()?),
+    };
+    let exposed: [HeaderName; 1] = [header::RETRY_AFTER];
+    Ok(Some(
+        CorsLayer::new()
+            .allow_origin(allowed)
+            .allow_methods(AllowMethods::mirror_request())
+            // A wildcard would leave out `authorization`.
+            .allow_headers(AllowHeaders::mirror_request())
+            .expose_headers(exposed),
+    ))
+}
+
+fn origin(name: &str) -> Result<HeaderValue, ServeError> {
+    let is_origin = name
+        .parse::<Uri>()
+        .is_ok_and(|uri| uri.scheme().is_some() && uri.authority().is_some() && !name.ends_with('/'));
+    let value = HeaderValue::from_str(name).ok().filter(|_| is_origin);
+    value.ok_or_else(|| ServeError::CorsOrigin(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_a_star_a_list_or_none() {
+        assert!(cors("*").unwrap().is_some());
+        assert!(cors("http://localhost:3000, https://example.org").unwrap().is_some());
+        assert!(cors(" ").unwrap().is_none());
+        for wrong in ["localhost", "http://example.org/", "*,http://a"] {
+            assert!(matches!(cors(wrong), Err(ServeError::CorsOrigin(_))), "{wrong}");
+        }
+    }
+}

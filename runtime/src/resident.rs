@@ -7,7 +7,6 @@ use std::{
 
 use bantam_backend::{Backend, CompileOptions, Program, StateGroup};
 use bantam_cpu::CpuBackend;
-use bantam_gguf::Metadata;
 use bantam_text::{ChatTemplate, Tokenizer};
 
 use crate::{
@@ -102,8 +101,8 @@ fn describe(
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", config.model.display());
     let metadata = loaded.file.metadata();
     let tokenizer = Tokenizer::from_gguf(metadata).map_err(|e| named(&e))?;
-    let template_source = metadata.get::<&str>(CHAT_TEMPLATE).map_err(|e| e.to_string())?;
-    let template = chat_template(metadata).map_err(|e| named(&e))?;
+    let template_source = metadata.get::<&str>("tokenizer.chat_template").map_err(|e| e.to_string())?;
+    let template = ChatTemplate::from_gguf(metadata).map_err(|e| named(&e))?;
     let recommended = SamplingOverrides {
         suppress: Some(tokenizer.suppressed().to_vec()),
         ..or(of_generation_config(&config.model)?, of_metadata(metadata)?)
@@ -136,19 +135,4 @@ fn describe(
         backend: backend.name(),
         threads: backend.threads(),
     })
-}
-
-const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
-
-/// The file's chat template with its named variants (`tokenizer.chat_template.NAME`).
-fn chat_template(metadata: &Metadata) -> Result<Option<ChatTemplate>, String> {
-    let Some(source) = metadata.get::<&str>(CHAT_TEMPLATE).map_err(|e| e.to_string())? else { return Ok(None) };
-    let mut named = Vec::new();
-    for (key, _) in metadata.iter() {
-        if let Some(name) = key.strip_prefix(CHAT_TEMPLATE).and_then(|rest| rest.strip_prefix('.')) {
-            let source = metadata.require::<&str>(key).map_err(|e| e.to_string())?;
-            named.push((name.to_string(), source.to_string()));
-        }
-    }
-    ChatTemplate::new(source, &named).map(Some).map_err(|e| e.to_string())
 }

@@ -18,3 +18,6 @@ pub(crate) mod registry;
 pub(crate) mod root;
 pub(crate) mod scheduler;
 pub(crate) mod slot;
+
+#[cfg(test)]
+mod tests;

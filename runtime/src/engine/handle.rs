@@ -9,7 +9,7 @@ use std::{
 };
 
 use bantam_text::StopMatcher;
-use ractor::ActorRef;
+use ractor::{ActorCell, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::{
@@ -49,7 +49,8 @@ struct Inner {
     gate: Arc<Semaphore>,
     next_id: AtomicU64,
     link: watch::Sender<Link>,
-    root: ActorRef<()>,
+    /// Stopping it stops all actors.
+    above: ActorCell,
 }
 
 impl std::fmt::Debug for Engine {
@@ -69,7 +70,20 @@ impl Engine {
         let (root, _) = ractor::ActorRuntime::spawn_instant(None, Root, (config.clone(), link.clone()))
             .map_err(|e| EngineError::Stopped(e.to_string()))?;
         let gate = Arc::new(Semaphore::new(config.concurrency));
-        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, root }) })
+        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above: root.get_cell() }) })
+    }
+
+    /// An engine around a model that is in memory already.
+    #[cfg(test)]
+    pub(crate) async fn with_resident(config: EngineConfig, resident: crate::resident::Resident) -> Engine {
+        use crate::actors::model::{Model, ModelArguments};
+        let info = Arc::clone(&resident.info);
+        let arguments = ModelArguments { config: config.clone(), resident };
+        let (model, _) = ractor::Actor::spawn(None, Model, arguments).await.expect("the model starts");
+        let (link, _) = watch::channel(Link::Ready { info, model: model.clone() });
+        let gate = Arc::new(Semaphore::new(config.concurrency));
+        let above = model.get_cell();
+        Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above }) }
     }
 
     /// What the engine was started with.
@@ -109,8 +123,8 @@ impl Engine {
     /// # Errors
     /// See [`Refusal`]; nothing was computed then.
     pub async fn submit(&self, request: Request) -> Result<Generation, Refusal> {
-        let permit = self.admit()?;
         let (info, model) = self.link()?;
+        let permit = self.admit()?;
         let started = Instant::now();
         let prepared = blocking(move || prepare::prepare(&info, request)).await??;
         Ok(self.dispatch(&model, prepared, started, Some(permit), None))
@@ -152,7 +166,7 @@ impl Engine {
 
     /// Stops the actors at once.
     pub async fn stop(&self) {
-        drop(self.inner.root.stop_and_wait(None, None).await);
+        drop(self.inner.above.stop_and_wait(None, None).await);
     }
 
     fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {

@@ -1,0 +1,281 @@
+//! What clients see, whatever else goes on.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bantam_text::{Tokenizer, TokenizerSpec};
+use tokio::time::timeout;
+
+use super::device::{FakeProgram, Gate, VOCAB, next_token};
+use crate::{
+    actors::kv::KvArguments,
+    cache::one_sequence,
+    engine::{
+        Engine, EngineConfig, Event, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request, SamplingDefaults,
+        SlotState,
+    },
+    memory::Ledger,
+    resident::Resident,
+    sampling::SamplingOverrides,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Setup {
+    config: EngineConfig,
+    /// Bytes of state; a page of 4 tokens has 4 bytes in each of the two groups.
+    budget: u64,
+    gate: Gate,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let config = EngineConfig { batch: 16, context: 200, parallel: 4, ..EngineConfig::new("fake") };
+        Setup { config, budget: 1 << 20, gate: Gate::default() }
+    }
+
+    async fn start(&self) -> Engine {
+        let program = Box::new(FakeProgram::new(self.gate.clone()));
+        let groups = bantam_backend::Program::groups(program.as_ref()).to_vec();
+        let minimum = one_sequence(&groups, self.config.context, self.config.batch);
+        let resident = Resident {
+            program,
+            info: Arc::new(info(&self.config)),
+            cache: KvArguments { groups, budget: self.budget, minimum },
+            max_logit_rows: self.config.parallel,
+            ledger: Ledger::with_total(0),
+        };
+        Engine::with_resident(self.config.clone(), resident).await
+    }
+}
+
+fn info(config: &EngineConfig) -> ModelInfo {
+    let tokenizer = Tokenizer::new(TokenizerSpec {
+        model: "gpt2".into(),
+        pre: Some("gpt-2".into()),
+        tokens: (0..VOCAB).map(|i| vec![b'a' + (i % 26) as u8; 1 + i / 26]).collect(),
+        ..TokenizerSpec::default()
+    })
+    .unwrap();
+    ModelInfo {
+        name: "fake".into(),
+        architecture: "fake".into(),
+        title: None,
+        path: "fake".into(),
+        created: 0,
+        context: config.context,
+        model_context: config.context,
+        vocab: VOCAB,
+        parallel: config.parallel,
+        max_tokens: config.max_tokens,
+        config: serde_json::Map::new(),
+        sampling: SamplingDefaults::default(),
+        special_tokens: BTreeMap::new(),
+        tokenizer,
+        template: None,
+        template_source: None,
+        end_tokens: Vec::new(),
+        weight_bytes: 0,
+        backend: "fake",
+        threads: 1,
+    }
+}
+
+fn request(tokens: Vec<u32>, max_tokens: usize) -> Request {
+    Request {
+        max_tokens: Some(max_tokens),
+        sampling: SamplingOverrides { temperature: Some(0.0), ..SamplingOverrides::default() },
+        logprobs: Some(0),
+        ..Request::new(Prompt::Tokens(tokens))
+    }
+}
+
+fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..count {
+        tokens.push(next_token(&tokens));
+    }
+    tokens.split_off(prompt.len())
+}
+
+/// All tokens of a generation and its terminal event.
+async fn collect(mut generation: Generation) -> (Vec<u32>, Event) {
+    let mut tokens = Vec::new();
+    loop {
+        match timeout(PATIENCE, generation.next()).await.expect("an event in time") {
+            Some(Event::Delta(delta)) => tokens.extend(delta.tokens.iter().map(|t| t.token)),
+            Some(Event::Started { .. }) => {}
+            Some(end) => {
+                assert!(generation.next().await.is_none(), "nothing comes after the terminal event");
+                return (tokens, end);
+            }
+            None => panic!("no terminal event"),
+        }
+    }
+}
+
+fn prompt(seed: u32, shared: usize, own: usize) -> Vec<u32> {
+    let shared = (0..shared as u32).map(|i| (i * 7 + 3) % 48);
+    shared.chain((0..own as u32).map(|i| (i * 11 + seed * 5 + 1) % 48)).collect()
+}
+
+async fn submit(engine: &Engine, tokens: &[u32], count: usize) -> Generation {
+    engine.submit(request(tokens.to_vec(), count)).await.unwrap()
+}
+
+async fn expect_exact(generation: Generation, prompt: &[u32], count: usize) -> usize {
+    let (tokens, end) = collect(generation).await;
+    let Event::Finished(outcome) = end else { panic!("{end:?}") };
+    assert_eq!(tokens, expected(prompt, count));
+    assert_eq!((outcome.reason, outcome.completion_tokens), (FinishReason::Length, count));
+    outcome.cached_tokens
+}
+
+async fn until(engine: &Engine, what: &str, holds: impl Fn(&crate::engine::Status) -> bool) {
+    let poll = async {
+        while !holds(&engine.status().await) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(PATIENCE, poll).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_once_get_what_they_would_get_alone() {
+    let setup = Setup::new();
+    let engine = setup.start().await;
+    let prompts: Vec<_> = (0..12).map(|i| prompt(i, 33, 1 + (i as usize * 13) % 40)).collect();
+    let mut running = Vec::new();
+    for p in &prompts {
+        running.push(submit(&engine, p, 25).await);
+    }
+    for (generation, p) in running.into_iter().zip(&prompts) {
+        expect_exact(generation, p, 25).await;
+    }
+    let status = engine.status().await;
+    assert!(status.max_step_sequences >= 4, "{status:?}");
+    assert!(status.reused_tokens >= 8 * 33, "the shared prefix is computed a few times at most: {status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_that_comes_back_finds_all_that_it_had() {
+    let engine = Setup::new().start().await;
+    let first = prompt(1, 10, 30);
+    expect_exact(submit(&engine, &first, 10).await, &first, 10).await;
+    let mut again = first.clone();
+    again.extend(expected(&first, 10));
+    again.extend([5, 6, 7]);
+    let cached = expect_exact(submit(&engine, &again, 10).await, &again, 10).await;
+    // The last token drawn was never computed.
+    assert_eq!(cached, first.len() + 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sequences_that_exceed_the_memory_together_all_finish() {
+    let setup = Setup { budget: 2 * 4 * 60, ..Setup::new() };
+    let engine = setup.start().await;
+    let prompts: Vec<_> = (0..4).map(|i| prompt(i, 0, 90)).collect();
+    let mut running = Vec::new();
+    for p in &prompts {
+        running.push(submit(&engine, p, 60).await);
+    }
+    for (generation, p) in running.into_iter().zip(&prompts) {
+        expect_exact(generation, p, 60).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_frees_its_slot_and_disturbs_nobody() {
+    let setup = Setup { config: EngineConfig { parallel: 2, ..Setup::new().config }, ..Setup::new() };
+    let engine = setup.start().await;
+    let (stays, leaves, queued) = (prompt(1, 0, 20), prompt(2, 0, 20), prompt(3, 0, 20));
+    let staying = submit(&engine, &stays, 40).await;
+    let leaving = submit(&engine, &leaves, 170).await;
+    let waiting = submit(&engine, &queued, 30).await;
+    let never_run = submit(&engine, &queued, 30).await;
+    drop(never_run);
+    drop(leaving);
+    expect_exact(waiting, &queued, 30).await;
+    expect_exact(staying, &stays, 40).await;
+    until(&engine, "all slots idle", |s| s.queued == 0 && s.slots.iter().all(|s| s.state == SlotState::Idle)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_blocks_only_its_own_slot() {
+    let engine = Setup::new().start().await;
+    let slow = prompt(1, 0, 10);
+    let unread = submit(&engine, &slow, 180).await;
+    until(&engine, "the slot is blocked", |s| s.slots.iter().any(|s| s.state == SlotState::Blocked)).await;
+    let quick = prompt(2, 0, 10);
+    expect_exact(submit(&engine, &quick, 100).await, &quick, 100).await;
+    expect_exact(unread, &slow, 180).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_fails_or_panics_ends_its_requests_only() {
+    let setup = Setup::new();
+    let engine = setup.start().await;
+    for poison in [VOCAB as u32 - 2, VOCAB as u32 - 1] {
+        let (_, end) = collect(submit(&engine, &[1, 2, poison], 5).await).await;
+        assert!(matches!(&end, Event::Failed(why) if why.contains("poisoned")), "{end:?}");
+        let p = prompt(4, 0, 12);
+        expect_exact(submit(&engine, &p, 8).await, &p, 8).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_is_told_while_a_step_takes_long() {
+    let setup = Setup::new();
+    let engine = setup.start().await;
+    setup.gate.close();
+    let p = prompt(1, 0, 12);
+    let generation = submit(&engine, &p, 4).await;
+    until(&engine, "prefill", |s| s.slots.iter().any(|s| s.state == SlotState::Prefill)).await;
+    let status = timeout(Duration::from_millis(500), engine.status()).await.expect("status at once");
+    assert_eq!(status.slots.len(), 4);
+    setup.gate.open();
+    expect_exact(generation, &p, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_more_than_the_gate_admits_is_refused_at_once() {
+    let setup = Setup { config: EngineConfig { concurrency: 3, ..Setup::new().config }, ..Setup::new() };
+    let engine = setup.start().await;
+    setup.gate.close();
+    let p = prompt(1, 0, 12);
+    let mut admitted = Vec::new();
+    for _ in 0..3 {
+        admitted.push(submit(&engine, &p, 4).await);
+    }
+    for _ in 0..30 {
+        let refused = engine.submit(request(p.clone(), 4)).await;
+        assert!(matches!(refused, Err(Refusal::Busy { limit: 3, .. })), "{refused:?}");
+    }
+    setup.gate.open();
+    for generation in admitted {
+        expect_exact(generation, &p, 4).await;
+    }
+    expect_exact(submit(&engine, &p, 4).await, &p, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_window_is_kept_before_any_work() {
+    let engine = Setup::new().start().await;
+    let full = engine.submit(request(prompt(1, 0, 200), 4)).await;
+    assert!(matches!(full, Err(Refusal::ContextExceeded { prompt_tokens: 200, context: 200, .. })), "{full:?}");
+    let p = prompt(1, 0, 195);
+    expect_exact(submit(&engine, &p, 50).await, &p, 5).await;
+    assert!(matches!(engine.submit(request(vec![], 4)).await, Err(Refusal::Invalid { .. })));
+    assert!(matches!(engine.submit(request(vec![VOCAB as u32], 4)).await, Err(Refusal::Invalid { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutting_down_lets_running_requests_end() {
+    let engine = Setup::new().start().await;
+    let p = prompt(1, 0, 30);
+    let generation = submit(&engine, &p, 60).await;
+    let closing = engine.clone();
+    let shutdown = tokio::spawn(async move { closing.shutdown().await });
+    expect_exact(generation, &p, 60).await;
+    timeout(PATIENCE, shutdown).await.expect("shut down in time").unwrap();
+    assert!(matches!(engine.submit(request(p, 4)).await, Err(Refusal::Busy { .. } | Refusal::NotReady(_))));
+}

@@ -5,7 +5,7 @@
 
 use bantam_cpu::isa::Isa;
 use bantam_cpu::linear::{
-    ActivationKind, Activations, Batch, MatmulError, Output, PackError, PackedMatrix, QBlock, Scratch, matmul,
+    ActivationKind, Activations, Arena, Batch, MatmulError, Output, PackError, PackedMatrix, QBlock, Scratch, matmul,
     partition, quantize_row,
 };
 use bantam_gguf::{GgmlType, dequantize};
@@ -124,7 +124,7 @@ fn every_format_meets_the_reference_dot_products() {
         let (dots, magnitudes) = (numbers("dot"), numbers("dot_abs"));
         let rounding = if ty.is_quantized() { numbers("dot_bound_q8_0") } else { vec![0.0; 8] };
         for isa in isas() {
-            let weights = PackedMatrix::pack(ty, 8, 512, &bytes, isa).unwrap();
+            let weights = PackedMatrix::pack(&Arena::new(), ty, 8, 512, &bytes, isa).unwrap();
             let y = run_all(&weights, &Rows::new(isa, weights.activation(), &activation, 512));
             for n in 0..8 {
                 let difference = (f64::from(y[n]) - dots[n]).abs();
@@ -173,7 +173,7 @@ impl std::fmt::Debug for Case {
 
 impl Case {
     fn pack(&self, isa: Isa) -> PackedMatrix {
-        PackedMatrix::pack(self.ty, self.rows, self.cols, &self.bytes, isa).unwrap()
+        PackedMatrix::pack(&Arena::new(), self.ty, self.rows, self.cols, &self.bytes, isa).unwrap()
     }
 }
 
@@ -272,7 +272,7 @@ proptest! {
             for (n, row) in bytes[last..].chunks_mut(row_bytes).enumerate() {
                 row.copy_from_slice(&case.bytes[(case.rows - 1 - n) * row_bytes..][..row_bytes]);
             }
-            let stack = PackedMatrix::pack_stacked(case.ty, matrices, case.rows, case.cols, &bytes, isa).unwrap();
+            let stack = PackedMatrix::pack_stacked(&Arena::new(), case.ty, matrices, case.rows, case.cols, &bytes, isa).unwrap();
             let rows = Rows::new(isa, stack.activation(), &case.x, case.cols);
             let batch = Batch::first(rows.activations(), rows.len());
             let single = run_all(&case.pack(isa), &rows);
@@ -329,7 +329,7 @@ fn what_is_not_finite_stays_so() {
         {
             let mut x = vec![0.5; 512];
             x[77] = bad;
-            let weights = PackedMatrix::pack(ty, 8, 512, &bytes, isa).unwrap();
+            let weights = PackedMatrix::pack(&Arena::new(), ty, 8, 512, &bytes, isa).unwrap();
             let y = run_all(&weights, &Rows::new(isa, weights.activation(), &x, 512));
             assert!(y.iter().all(|y| !y.is_finite()), "{isa:?}: {bad} gave {y:?}");
         }
@@ -341,7 +341,7 @@ fn rows_of_dust_and_zeros_give_zeros() {
     let bytes = fixture("q6_k.bin");
     for isa in isas() {
         for value in [0.0, -0.0, 1e-40, -1e-38] {
-            let weights = PackedMatrix::pack(GgmlType::Q6_K, 8, 512, &bytes, isa).unwrap();
+            let weights = PackedMatrix::pack(&Arena::new(), GgmlType::Q6_K, 8, 512, &bytes, isa).unwrap();
             let y = run_all(&weights, &Rows::new(isa, weights.activation(), &vec![value; 512], 512));
             assert!(y.iter().all(|y| *y == 0.0), "{isa:?}: {value:e} gave {y:?}");
         }
@@ -352,7 +352,7 @@ fn rows_of_dust_and_zeros_give_zeros() {
 fn threads_that_share_out_a_matrix_write_what_one_would() {
     let (rows, cols) = (200, 512);
     let bytes: Vec<u8> = fixture("q4_k.bin").repeat(rows / 8);
-    let weights = PackedMatrix::pack(GgmlType::Q4_K, rows, cols, &bytes, Isa::detect()).unwrap();
+    let weights = PackedMatrix::pack(&Arena::new(), GgmlType::Q4_K, rows, cols, &bytes, Isa::detect()).unwrap();
     let x: Vec<f32> = (0..9 * cols).map(|i| (i as f32).sin()).collect();
     let input = Rows::new(Isa::detect(), weights.activation(), &x, cols);
     let batch = Batch::first(input.activations(), 9);
@@ -374,14 +374,14 @@ fn threads_that_share_out_a_matrix_write_what_one_would() {
 #[test]
 fn what_does_not_fit_is_refused_with_numbers() {
     let isa = Isa::detect();
-    let pack = |ty, rows, cols, len| PackedMatrix::pack(ty, rows, cols, &vec![0; len], isa).map(|_| ());
+    let pack = |ty, rows, cols, len| PackedMatrix::pack(&Arena::new(), ty, rows, cols, &vec![0; len], isa).map(|_| ());
     assert_eq!(pack(GgmlType::I32, 4, 4, 64), Err(PackError::Format { ty: GgmlType::I32 }));
     assert_eq!(pack(GgmlType::Q4_K, 1, 255, 144), Err(PackError::Cols { ty: GgmlType::Q4_K, cols: 255 }));
     assert!(matches!(pack(GgmlType::Q8_0, 2, 32, 67), Err(PackError::Bytes { expected: 68, found: 67, .. })));
     assert!(matches!(pack(GgmlType::F32, usize::MAX, 32, 64), Err(PackError::Bytes { expected: usize::MAX, .. })));
     assert_eq!(pack(GgmlType::Q8_0, 0, 32, 0), Ok(()));
 
-    let weights = PackedMatrix::pack(GgmlType::Q8_0, 20, 64, &vec![0; 20 * 68], isa).unwrap();
+    let weights = PackedMatrix::pack(&Arena::new(), GgmlType::Q8_0, 20, 64, &vec![0; 20 * 68], isa).unwrap();
     let x = Rows::new(isa, ActivationKind::Quantized, &[1.0; 3 * 64], 64);
     let float = Rows::new(isa, ActivationKind::Float, &[1.0; 3 * 64], 64);
     let refused = |batch: Batch<'_>, matrix, tiles, places: usize| {

@@ -7,7 +7,10 @@ use bantam_gguf::dequantize;
 use bantam_graph::{Graph, Op, Weight};
 
 use super::rope::RopeTable;
-use crate::{isa::Isa, linear::PackedMatrix};
+use crate::{
+    isa::Isa,
+    linear::{Arena, PackedMatrix},
+};
 
 /// A table of which single rows are read.
 #[derive(Debug)]
@@ -77,11 +80,12 @@ pub(crate) fn load(
 ) -> Result<(Weights, Index), CompileError> {
     let roles = roles(graph);
     let total = roles.iter().map(|(w, _)| elements(w)).sum();
+    let arena = Arena::new();
     let (mut weights, mut index, mut done) = (Weights::default(), Index::default(), 0);
     for (weight, roles) in &roles {
         let data = source.load(weight)?;
         for role in roles {
-            load_as(*role, weight, &data, isa, &mut weights, &mut index)?;
+            load_as(*role, weight, &data, (&arena, isa), &mut weights, &mut index)?;
         }
         drop(data);
         source.release(weight);
@@ -128,14 +132,14 @@ fn load_as(
     role: Role,
     weight: &Weight,
     data: &WeightData,
-    isa: Isa,
+    (arena, isa): (&Arena, Isa),
     weights: &mut Weights,
     index: &mut Index,
 ) -> Result<(), CompileError> {
     match role {
         Role::Matrix => {
             index.matrices.insert(weight.name.clone(), weights.matrices.len());
-            weights.matrices.push(pack(weight, data, isa)?);
+            weights.matrices.push(pack(weight, data, arena, isa)?);
         }
         Role::Vector => {
             let mut values = vec![0.0; data.shape.iter().product()];
@@ -152,10 +156,10 @@ fn load_as(
     Ok(())
 }
 
-fn pack(weight: &Weight, data: &WeightData, isa: Isa) -> Result<PackedMatrix, CompileError> {
+fn pack(weight: &Weight, data: &WeightData, arena: &Arena, isa: Isa) -> Result<PackedMatrix, CompileError> {
     let packed = match weight.shape[..] {
-        [rows, cols] => PackedMatrix::pack(data.ty, rows, cols, &data.bytes, isa),
-        [matrices, rows, cols] => PackedMatrix::pack_stacked(data.ty, matrices, rows, cols, &data.bytes, isa),
+        [rows, cols] => PackedMatrix::pack(arena, data.ty, rows, cols, &data.bytes, isa),
+        [matrices, rows, cols] => PackedMatrix::pack_stacked(arena, data.ty, matrices, rows, cols, &data.bytes, isa),
         _ => return Err(refused(weight, &"a matrix has two axes, a stack of matrices three")),
     };
     packed.map_err(|e| refused(weight, &e))

@@ -76,7 +76,10 @@ impl<W: FloatWeights, const R: usize, const T: usize> Job for FloatStrip<'_, W, 
         unsafe {
             let mut sums = strip.load::<S, R, T>(simd);
             for k in 0..strip.len {
-                let column = tiles.map(|tile| W::load(simd, tile.add(k * W::BYTES * LANES)));
+                let mut column = [simd.zero(); T];
+                for (column, tile) in column.iter_mut().zip(tiles) {
+                    *column = W::load(simd, tile.add(k * W::BYTES * LANES));
+                }
                 for (sums, x) in sums.iter_mut().zip(x) {
                     let x = simd.splat(*x.add(k));
                     for (sum, weights) in sums.iter_mut().zip(column) {

@@ -181,7 +181,10 @@ impl Layout {
         (0..cols.div_ceil(PANEL)).map(move |i| {
             let len = PANEL.min(cols - i * PANEL);
             let codes_at = if len == PANEL { full_codes_at } else { codes_at::<F>(len) };
-            Panel { first: i * PANEL, cols: len, records_at: i * full_panel, codes_at: i * full_panel + codes_at }
+            let records_at = i * full_panel;
+            let codes_at = records_at + codes_at;
+            let end = codes_at + len / BLOCK * codes::block_bytes::<F::Codes>();
+            Panel { first: i * PANEL, cols: len, records_at, codes_at, end }
         })
     }
 }
@@ -197,6 +200,8 @@ pub(super) struct Panel {
     pub(super) records_at: usize,
     /// Where its integers are in the tile.
     pub(super) codes_at: usize,
+    /// Where it ends in the tile.
+    pub(super) end: usize,
 }
 
 /// Bytes of the records of `cols` columns, with what aligns the integers behind them.

@@ -1,6 +1,6 @@
 //! What the machine can do at best: the yardsticks for the kernels.
 
-use super::buffer::Buffer;
+use super::memory::Arena;
 use super::simd::{Job, Simd, with_simd};
 use crate::isa::Isa;
 use std::hint::black_box;
@@ -8,22 +8,18 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// Bytes that each thread reads; far more than its caches hold.
-const READ_BYTES: usize = 128 << 20;
+const READ_BYTES: usize = 64 << 20;
 /// Rounds of [`Peak`] that each thread does.
-const PEAK_ROUNDS: usize = 1 << 20;
+const PEAK_ROUNDS: usize = 1 << 17;
 /// Accumulators in flight: enough to hide the latency of the integer dot product.
 const CHAINS: usize = 12;
 
 /// Bytes a second that `threads` threads read from memory together, with the vectors of `isa`; `None` without memory.
 pub fn read_bandwidth(isa: Isa, threads: usize) -> Option<f64> {
-    let buffers: Option<Vec<_>> = (0..threads)
-        .map(|_| {
-            let mut buffer = Buffer::zeroed(READ_BYTES)?;
-            buffer.fill(1);
-            Some(buffer)
-        })
-        .collect();
-    let buffers = buffers?;
+    let arena = Arena::new();
+    let buffers: Option<Vec<_>> = (0..threads).map(|_| arena.allocate(READ_BYTES)).collect();
+    let mut buffers = buffers?;
+    buffers.iter_mut().for_each(|buffer| buffer.fill(1));
     let time = together(threads, |index| with_simd(isa, Read(&buffers[index])));
     Some((threads * READ_BYTES) as f64 / time.as_secs_f64())
 }
@@ -71,10 +67,6 @@ impl Job for Read<'_> {
                 for (i, sum) in sums.iter_mut().enumerate() {
                     *sum = simd.or(*sum, simd.load_bytes(chunk.as_ptr().add(64 * i)));
                 }
-                simd.prefetch(chunk.as_ptr().wrapping_add(4096));
-                simd.prefetch(chunk.as_ptr().wrapping_add(4096 + 64));
-                simd.prefetch(chunk.as_ptr().wrapping_add(4096 + 128));
-                simd.prefetch(chunk.as_ptr().wrapping_add(4096 + 192));
             }
             for (sum, seen) in sums.into_iter().zip(&mut seen) {
                 simd.store_bytes(seen.as_mut_ptr(), sum);

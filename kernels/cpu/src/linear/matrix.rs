@@ -1,9 +1,9 @@
 //! Weight matrices, repacked for the kernels.
 
 use super::activation::ActivationKind;
-use super::buffer::Buffer;
 use super::float;
 use super::format::{self, Layout, with_format};
+use super::memory::{Arena, Buffer};
 use super::raw::is_raw;
 use super::simd::LANES;
 use crate::isa::Isa;
@@ -78,12 +78,20 @@ impl std::fmt::Debug for PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs one matrix of `rows` × `cols` weights, row after row in the format's blocks, for the path `isa`.
+    /// Packs one matrix of `rows` × `cols` weights, row after row in the format's blocks, into memory of
+    /// `arena`, for the path `isa`.
     ///
     /// # Errors
     /// Where the bytes do not fit the shape, the format holds no weights, or memory or the instruction set is missing.
-    pub fn pack(ty: GgmlType, rows: usize, cols: usize, bytes: &[u8], isa: Isa) -> Result<Self, PackError> {
-        Self::pack_stacked(ty, 1, rows, cols, bytes, isa)
+    pub fn pack(
+        arena: &Arena,
+        ty: GgmlType,
+        rows: usize,
+        cols: usize,
+        bytes: &[u8],
+        isa: Isa,
+    ) -> Result<Self, PackError> {
+        Self::pack_stacked(arena, ty, 1, rows, cols, bytes, isa)
     }
 
     /// Packs `matrices` matrices that follow one another. Uses the threads of the current rayon pool.
@@ -91,6 +99,7 @@ impl PackedMatrix {
     /// # Errors
     /// As [`PackedMatrix::pack`].
     pub fn pack_stacked(
+        arena: &Arena,
         ty: GgmlType,
         matrices: usize,
         rows: usize,
@@ -110,7 +119,7 @@ impl PackedMatrix {
         let tile_bytes = tile_bytes(ty, cols).ok_or(PackError::Format { ty })?;
         let total = rows.div_ceil(LANES).checked_mul(matrices).and_then(|tiles| tiles.checked_mul(tile_bytes));
         let no_memory = PackError::Memory { bytes: total.unwrap_or(usize::MAX) };
-        let data = total.and_then(Buffer::zeroed).ok_or(no_memory)?;
+        let data = total.and_then(|bytes| arena.allocate(bytes)).ok_or(no_memory)?;
         let mut matrix = Self { ty, matrices, rows, cols, isa, tile_bytes, data };
         if !matrix.data.is_empty() {
             matrix.fill(bytes, row_bytes);

@@ -10,12 +10,12 @@
 
 mod activation;
 mod batch;
-mod buffer;
 mod codes;
 mod float;
 mod format;
 pub mod machine;
 mod matrix;
+mod memory;
 mod panels;
 mod partition;
 mod product;
@@ -27,5 +27,6 @@ mod strip;
 pub use activation::{ActivationKind, Activations, QBlock, quantize_row};
 pub use batch::{Batch, MatmulError, Output};
 pub use matrix::{PackError, PackedMatrix};
+pub use memory::Arena;
 pub use partition::partition;
 pub use product::{Scratch, matmul};

@@ -80,7 +80,7 @@ impl<const HALVES: bool> Panels for Raw<HALVES> {
         let cols = weights.cols();
         (0..cols.div_ceil(PANEL)).map(move |i| {
             let first = i * PANEL;
-            Panel { first, cols: PANEL.min(cols - first), records_at: 0, codes_at: 0 }
+            Panel { first, cols: PANEL.min(cols - first), records_at: 0, codes_at: 0, end: 0 }
         })
     }
 

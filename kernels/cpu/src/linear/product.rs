@@ -2,16 +2,16 @@
 
 use super::activation::{Activations, QBlock};
 use super::batch::{Batch, MatmulError, Output, check};
-use super::buffer::Buffer;
-use super::codes::BLOCK;
+use super::codes::{BLOCK, Codes};
 use super::float::{Bf16, F16, F32, FloatStrip, FloatWeights};
 use super::format::{PANEL, Panel, with_format};
 use super::matrix::PackedMatrix;
+use super::memory::Buffer;
 use super::panels::{Packed, Panels, Raw};
 use super::raw::{PANEL_BYTES, is_raw};
 use super::scales::vectors;
 use super::simd::{Job, LANES, Simd, with_simd};
-use super::strip::{MAX_ROWS, MAX_TILES, QuantizedStrip, Strip};
+use super::strip::{LINE, MAX_ROWS, MAX_TILES, QuantizedStrip, Recipe, Strip};
 use bantam_gguf::GgmlType;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -119,9 +119,15 @@ fn runs(rows: usize, limit: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).map(move |i| (i * rows / count, (i + 1) * rows / count - i * rows / count))
 }
 
-/// Tiles to work on at once. One row or two wait for memory, which one stream of weights feeds best.
-fn tiles_at_once<S: Simd>(rows: usize) -> usize {
-    if rows <= 2 { 1 } else { S::TILES }
+/// Tiles to work on at once. So few rows that memory is what they wait for are best fed by a single stream of weights.
+fn tiles_at_once<S: Simd>(rows: usize, waits_for_memory: bool) -> usize {
+    if rows <= 2 || waits_for_memory { 1 } else { S::TILES }
+}
+
+/// Whether the kernels of `K` work faster on `rows` rows than memory delivers the weights. Then the hardware's
+/// prefetching is best left alone; otherwise asking for weights ahead of time hides that they come from memory.
+fn waits_for_memory<K: Recipe>(rows: usize) -> bool {
+    rows * if K::HALVES { 4 } else { 2 } <= K::Codes::BITS
 }
 
 /// An empty strip.
@@ -131,6 +137,8 @@ fn blank<X>() -> Strip<X> {
         scales: std::ptr::null(),
         x: [std::ptr::null(); MAX_ROWS],
         y: [std::ptr::null_mut(); MAX_ROWS],
+        ahead: [std::ptr::null(); MAX_TILES],
+        ahead_lines: 0,
         len: 0,
         outputs: [0; MAX_TILES],
         first: true,
@@ -140,7 +148,7 @@ fn blank<X>() -> Strip<X> {
 /// Runs the kernel for these numbers of tiles and rows.
 macro_rules! run_strip {
     ($simd:ident, $tiles:ident, $rows:ident, |$r:ident, $t:ident| $strip:expr) => {
-        run_strip!(@match $simd, $tiles, $rows, $r, $t, $strip, (1, 1) (1, 2) (2, 2) (2, 3) (2, 4) (2, 5) (2, 6))
+        run_strip!(@match $simd, $tiles, $rows, $r, $t, $strip, (1, 1) (1, 2) (1, 3) (1, 4) (2, 2) (2, 3) (2, 4) (2, 5) (2, 6))
     };
     (@match $simd:ident, $tiles:ident, $rows:ident, $r:ident, $t:ident, $strip:expr, $(($tile:literal, $row:literal))*) => {
         match ($tiles, $rows) {
@@ -159,7 +167,8 @@ struct QuantizedProduct<'a, K>(Product<'a>, PhantomData<K>);
 impl<K: Panels> Job for QuantizedProduct<'_, K> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let tiles = tiles_at_once::<S>(self.0.batch.rows);
+        let rows = self.0.batch.rows;
+        let tiles = tiles_at_once::<S>(rows, waits_for_memory::<K>(rows));
         for tile in self.0.tiles.clone().step_by(tiles) {
             for panel in K::panels(self.0.weights) {
                 self.panel(simd, tile, tiles, panel);
@@ -178,11 +187,33 @@ impl<K: Panels> QuantizedProduct<'_, K> {
         (strip.len, strip.first) = (panel.cols / BLOCK, panel.first == 0);
         self.read_weights(simd, tile, tiles, panel, &mut strip);
         let limit = if K::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
+        let mut lines_left = self.look_ahead(tiles, panel, limit, &mut strip);
         for (start, rows) in runs(self.0.batch.rows, limit) {
+            strip.ahead_lines = strip.ahead_lines.min(lines_left.div_ceil(strip.len));
             self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride + first_block..].as_ptr());
             // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
             run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K, R, T>::new(&strip) });
+            let asked = strip.ahead_lines * strip.len;
+            lines_left = lines_left.saturating_sub(asked);
+            strip.ahead = strip.ahead.map(|place| place.wrapping_add(asked * LINE));
         }
+    }
+
+    /// Makes the runs of `limit` rows share out among them to ask for the next panel of each tile. Returns its cache lines.
+    fn look_ahead(&self, tiles: usize, panel: Panel, limit: usize, strip: &mut Strip<QBlock>) -> usize {
+        let (weights, rows) = (self.0.weights, self.0.batch.rows);
+        if waits_for_memory::<K>(rows) {
+            return 0;
+        }
+        // Panels of a tile are neighbours; from the last one it is as many tiles to the next one's first.
+        let is_last = panel.first + panel.cols == weights.cols();
+        let skipped = if is_last { (tiles - 1) * weights.tile_bytes() } else { 0 };
+        for (ahead, codes) in strip.ahead.iter_mut().zip(strip.weights) {
+            *ahead = codes.wrapping_add(panel.end - panel.codes_at + skipped);
+        }
+        let lines = (panel.end - panel.records_at) / LINE;
+        strip.ahead_lines = lines.div_ceil(rows.div_ceil(limit) * strip.len);
+        lines
     }
 
     /// Points `strip` to the integers and expanded scales of a panel.
@@ -215,7 +246,7 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
     fn run<S: Simd>(self, simd: S) {
         let product = self.0;
         let Activations::Float { values, stride } = product.batch.input else { return };
-        let tiles = tiles_at_once::<S>(product.batch.rows);
+        let tiles = tiles_at_once::<S>(product.batch.rows, false);
         let mut strip = blank();
         strip.len = product.weights.cols();
         for tile in product.tiles.clone().step_by(tiles) {

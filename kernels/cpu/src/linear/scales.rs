@@ -121,11 +121,12 @@ impl Scales for SixBit {
             let scales = simd.load_bytes(record.add(4 * LANES));
             let mins = simd.load_bytes(record.add(8 * LANES));
             let low = simd.load_bytes(record.add(12 * LANES));
-            let rest = |high, low| simd.or(simd.shr_and(high, 2, 0x30), low);
+            let last_scales = simd.or(simd.shr_and(scales, 2, 0x30), simd.shr_and(low, 0, 0x0f));
+            let last_mins = simd.or(simd.shr_and(mins, 2, 0x30), simd.shr_and(low, 4, 0x0f));
             simd.store_bytes(bytes[0].as_mut_ptr(), simd.shr_and(scales, 0, 0x3f));
-            simd.store_bytes(bytes[1].as_mut_ptr(), rest(scales, simd.shr_and(low, 0, 0x0f)));
+            simd.store_bytes(bytes[1].as_mut_ptr(), last_scales);
             simd.store_bytes(bytes[2].as_mut_ptr(), simd.shr_and(mins, 0, 0x3f));
-            simd.store_bytes(bytes[3].as_mut_ptr(), rest(mins, simd.shr_and(low, 4, 0x0f)));
+            simd.store_bytes(bytes[3].as_mut_ptr(), last_mins);
             let (d, dmin) = (simd.load_f16(record), simd.load_f16(record.add(2 * LANES)));
             for j in 0..8 {
                 let at = j % 4 * LANES;

@@ -7,6 +7,11 @@
 //! - float weights: `y = w·x + y`, column after column.
 //!
 //! `y` may rest in memory between two panels of columns, which changes nothing.
+//!
+//! The compiler enables an instruction set for a function and what is inlined into it. A closure with vector operations
+//! may be compiled before it is inlined, and then every operation becomes a call: so there are only loops here.
+
+#![allow(clippy::needless_range_loop, reason = "several arrays share their indices")]
 
 use super::activation::QBlock;
 use super::codes::{self, Codes};
@@ -17,6 +22,9 @@ use super::simd::{Job, LANES, Simd};
 pub(super) const MAX_ROWS: usize = 6;
 /// Tiles that the largest kernel takes.
 pub(super) const MAX_TILES: usize = 2;
+
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
 
 /// What a kernel reads and writes; `X` is [`QBlock`] or `f32`. A kernel for fewer rows or tiles uses the first ones.
 ///
@@ -30,6 +38,10 @@ pub(super) struct Strip<X> {
     pub(super) y: [*mut f32; MAX_ROWS],
     pub(super) len: usize,
     pub(super) outputs: [usize; MAX_TILES],
+    /// Weights that will be needed next, one place for each tile, and how many cache lines from there on to ask for with
+    /// every block.
+    pub(super) ahead: [*const u8; MAX_TILES],
+    pub(super) ahead_lines: usize,
     /// Whether `y` starts from zero, not from what is there.
     pub(super) first: bool,
 }
@@ -43,9 +55,11 @@ impl<X> Strip<X> {
     pub(super) unsafe fn load<S: Simd, const R: usize, const T: usize>(&self, simd: S) -> [[S::F; T]; R] {
         let mut sums = [[simd.zero(); T]; R];
         if !self.first {
-            for (r, t) in pairs::<R, T>() {
-                // SAFETY: `y[r]` has `outputs[t]` floats there; without any the pointer is not read.
-                sums[r][t] = unsafe { simd.load_first(self.y[r].wrapping_add(t * LANES), self.outputs[t]) };
+            for r in 0..R {
+                for t in 0..T {
+                    // SAFETY: `y[r]` has `outputs[t]` floats there; without any the pointer is not read.
+                    sums[r][t] = unsafe { simd.load_first(self.y[r].wrapping_add(t * LANES), self.outputs[t]) };
+                }
             }
         }
         sums
@@ -57,9 +71,11 @@ impl<X> Strip<X> {
     /// As [`Strip`] says.
     #[inline(always)]
     pub(super) unsafe fn store<S: Simd, const R: usize, const T: usize>(&self, simd: S, sums: &[[S::F; T]; R]) {
-        for (r, t) in pairs::<R, T>() {
-            // SAFETY: `y[r]` has `outputs[t]` floats there; without any the pointer is not written.
-            unsafe { simd.store_first(self.y[r].wrapping_add(t * LANES), sums[r][t], self.outputs[t]) };
+        for r in 0..R {
+            for t in 0..T {
+                // SAFETY: `y[r]` has `outputs[t]` floats there; without any the pointer is not written.
+                unsafe { simd.store_first(self.y[r].wrapping_add(t * LANES), sums[r][t], self.outputs[t]) };
+            }
         }
     }
 }
@@ -89,7 +105,7 @@ impl<'a, K: Recipe, const R: usize, const T: usize> QuantizedStrip<'a, K, R, T> 
         Self { strip, recipe: std::marker::PhantomData }
     }
 
-    /// Adds the dot products of `N` quads from quad `from` on.
+    /// The dot products of `N` quads from quad `from` on, given each row's negated sum of their activations.
     ///
     /// # Safety
     /// `weights` and `x` must point to one block each.
@@ -99,26 +115,28 @@ impl<'a, K: Recipe, const R: usize, const T: usize> QuantizedStrip<'a, K, R, T> 
         weights: [*const u8; T],
         x: [*const QBlock; R],
         from: usize,
-        mut sums: [[S::I; T]; R],
+        negated_sums: [i32; R],
     ) -> [[S::I; T]; R] {
+        let mut sums = [[simd.splat_int(0); T]; R];
+        for r in 0..R {
+            sums[r] = [codes::start::<S, K::Codes>(simd, negated_sums[r]); T];
+        }
         for q in from..from + N {
-            // SAFETY: the caller vouches for the block.
-            let weights = weights.map(|block| unsafe { codes::quad::<S, K::Codes>(simd, block, q) });
-            for (sums, x) in sums.iter_mut().zip(x) {
-                // SAFETY: the caller vouches for the block; `q` is below 8.
-                let activations = simd.quad(unsafe { (*x).quads[q] });
-                for (sum, weights) in sums.iter_mut().zip(weights) {
-                    *sum = codes::dot::<S, K::Codes>(simd, *sum, weights, activations);
+            // SAFETY: the caller vouches for the blocks; `q` is below 8.
+            unsafe {
+                let mut quads = [codes::quad::<S, K::Codes>(simd, weights[0], q); T];
+                for t in 1..T {
+                    quads[t] = codes::quad::<S, K::Codes>(simd, weights[t], q);
+                }
+                for r in 0..R {
+                    let activations = simd.quad((*x[r]).quads[q]);
+                    for t in 0..T {
+                        sums[r][t] = codes::dot::<S, K::Codes>(simd, sums[r][t], quads[t], activations);
+                    }
                 }
             }
         }
         sums
-    }
-
-    /// The accumulators' start, given each row's negated sum of the activations to come.
-    #[inline(always)]
-    fn start<S: Simd>(simd: S, negated_sums: [i32; R]) -> [[S::I; T]; R] {
-        negated_sums.map(|sum| [codes::start::<S, K::Codes>(simd, sum); T])
     }
 
     /// Adds one block to the sums.
@@ -133,55 +151,84 @@ impl<'a, K: Recipe, const R: usize, const T: usize> QuantizedStrip<'a, K, R, T> 
         x: [*const QBlock; R],
         sums: &mut [[S::F; T]; R],
     ) {
-        let scale = |t: usize, j: usize| {
-            // SAFETY: `j` is below the number of vectors of a tile.
-            unsafe { simd.load(scales.add((t * K::VECTORS + j) * LANES)) }
-        };
-        // SAFETY: the caller vouches for the blocks.
+        let mut terms = [[simd.zero(); T]; R];
+        let mut negated = [[0; 2]; R];
+        // SAFETY: the caller vouches for the blocks and the vectors.
         unsafe {
-            let mut terms = [[simd.zero(); T]; R];
             if K::HALVES {
-                let ints = Self::start(simd, x.map(|x| (*x).negated_halves[0]));
-                let ints = Self::dots::<S, 4>(simd, weights, x, 0, ints);
-                for (r, t) in pairs::<R, T>() {
-                    terms[r][t] = simd.mul(simd.to_float(ints[r][t]), scale(t, 0));
+                for r in 0..R {
+                    negated[r] = (*x[r]).negated_halves;
                 }
-                let ints = Self::start(simd, x.map(|x| (*x).negated_halves[1]));
-                let ints = Self::dots::<S, 4>(simd, weights, x, 4, ints);
-                for (r, t) in pairs::<R, T>() {
-                    terms[r][t] = simd.fma(simd.to_float(ints[r][t]), scale(t, 1), terms[r][t]);
-                }
+                Self::scaled::<S, 4>(simd, weights, scales, x, 0, &negated, &mut terms);
+                Self::scaled::<S, 4>(simd, weights, scales, x, 1, &negated, &mut terms);
             } else {
-                let ints = Self::start(simd, x.map(|x| (*x).negated_sum));
-                let ints = Self::dots::<S, 8>(simd, weights, x, 0, ints);
-                for (r, t) in pairs::<R, T>() {
-                    terms[r][t] = simd.mul(simd.to_float(ints[r][t]), scale(t, 0));
+                for r in 0..R {
+                    negated[r][0] = (*x[r]).negated_sum;
+                }
+                Self::scaled::<S, 8>(simd, weights, scales, x, 0, &negated, &mut terms);
+            }
+            if K::MINS {
+                Self::subtract_mins(simd, scales, &negated, &mut terms);
+            }
+            for r in 0..R {
+                let scale = simd.splat((*x[r]).scale);
+                for t in 0..T {
+                    sums[r][t] = simd.fma(terms[r][t], scale, sums[r][t]);
                 }
             }
-            for (r, t) in pairs::<R, T>() {
-                if K::MINS && K::HALVES {
-                    for half in 0..2 {
-                        let sum = simd.to_float(simd.splat_int((*x[r]).negated_halves[half]));
-                        terms[r][t] = simd.fma(sum, scale(t, 2 + half), terms[r][t]);
-                    }
-                } else if K::MINS {
-                    let sum = simd.to_float(simd.splat_int((*x[r]).negated_sum));
-                    terms[r][t] = simd.fma(sum, scale(t, 1), terms[r][t]);
+        }
+    }
+
+    /// Adds part `part` of a block, of `N` quads, to the terms, which it starts if it is the first.
+    ///
+    /// # Safety
+    /// As [`Self::block`].
+    #[inline(always)]
+    unsafe fn scaled<S: Simd, const N: usize>(
+        simd: S,
+        weights: [*const u8; T],
+        scales: *const f32,
+        x: [*const QBlock; R],
+        part: usize,
+        negated: &[[i32; 2]; R],
+        terms: &mut [[S::F; T]; R],
+    ) {
+        let mut negated_sums = [0; R];
+        for r in 0..R {
+            negated_sums[r] = negated[r][part];
+        }
+        // SAFETY: the caller vouches for the blocks and the vectors.
+        unsafe {
+            let ints = Self::dots::<S, N>(simd, weights, x, part * N, negated_sums);
+            for t in 0..T {
+                let scale = simd.load(scales.add((t * K::VECTORS + part) * LANES));
+                for r in 0..R {
+                    let dot = simd.to_float(ints[r][t]);
+                    terms[r][t] = if part == 0 { simd.mul(dot, scale) } else { simd.fma(dot, scale, terms[r][t]) };
                 }
-                sums[r][t] = simd.fma(terms[r][t], simd.splat((*x[r]).scale), sums[r][t]);
+            }
+        }
+    }
+
+    /// Adds the minimums times the negated sums of their activations to the terms.
+    ///
+    /// # Safety
+    /// As [`Self::block`].
+    #[inline(always)]
+    unsafe fn subtract_mins<S: Simd>(simd: S, scales: *const f32, negated: &[[i32; 2]; R], terms: &mut [[S::F; T]; R]) {
+        let parts = if K::HALVES { 2 } else { 1 };
+        for part in 0..parts {
+            for r in 0..R {
+                let negated_sum = simd.to_float(simd.splat_int(negated[r][part]));
+                for t in 0..T {
+                    // SAFETY: the minimums follow the scales.
+                    let min = unsafe { simd.load(scales.add((t * K::VECTORS + parts + part) * LANES)) };
+                    terms[r][t] = simd.fma(min, negated_sum, terms[r][t]);
+                }
             }
         }
     }
 }
-
-/// Every row and tile of a kernel.
-#[inline(always)]
-fn pairs<const R: usize, const T: usize>() -> impl Iterator<Item = (usize, usize)> {
-    (0..R).flat_map(|r| (0..T).map(move |t| (r, t)))
-}
-
-/// How far ahead of its use a kernel that waits for memory asks for weights.
-const PREFETCH_BYTES: usize = 2048;
 
 impl<K: Recipe, const R: usize, const T: usize> Job for QuantizedStrip<'_, K, R, T> {
     #[inline(always)]
@@ -194,18 +241,25 @@ impl<K: Recipe, const R: usize, const T: usize> Job for QuantizedStrip<'_, K, R,
         let mut x = [std::ptr::null(); R];
         x.copy_from_slice(&strip.x[..R]);
         let mut scales = strip.scales;
+        let mut ahead = [std::ptr::null::<u8>(); T];
+        ahead.copy_from_slice(&strip.ahead[..T]);
         // SAFETY: `new` was promised that the pointers cover `len` blocks.
         unsafe {
             let mut sums = strip.load::<S, R, T>(simd);
             for _ in 0..strip.len {
-                if T == 1 {
-                    for line in (0..block_bytes).step_by(64) {
-                        simd.prefetch(weights[0].wrapping_add(PREFETCH_BYTES + line));
+                for t in 0..T {
+                    for line in 0..strip.ahead_lines {
+                        simd.prefetch(ahead[t].wrapping_add(line * LINE));
                     }
+                    ahead[t] = ahead[t].wrapping_add(strip.ahead_lines * LINE);
                 }
                 Self::block(simd, weights, scales, x, &mut sums);
-                weights = weights.map(|w| w.add(block_bytes));
-                x = x.map(|x| x.add(1));
+                for t in 0..T {
+                    weights[t] = weights[t].add(block_bytes);
+                }
+                for r in 0..R {
+                    x[r] = x[r].add(1);
+                }
                 scales = scales.add(stride);
             }
             strip.store(simd, &sums);

@@ -16,6 +16,7 @@ impl Avx2 {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
 fn run_with_features(simd: Avx2, job: impl Job) {
     job.run(simd);
 }
@@ -35,6 +36,18 @@ fn sum(a: __m256i) -> i32 {
         let four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
         let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
         _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two)))
+    }
+}
+
+/// Eight of the powers of [`Simd::load_halved_power`].
+#[inline(always)]
+fn halved_powers(exponents: __m256i) -> __m256 {
+    // SAFETY: only called by methods of `Avx2`, whose values prove that the instructions exist.
+    unsafe {
+        let one = _mm256_set1_epi32(1);
+        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, one));
+        let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(SMALLEST_POWER), _mm256_min_epi32(exponents, one));
+        _mm256_castsi256_ps(_mm256_max_epi32(normal, subnormal))
     }
 }
 
@@ -88,7 +101,10 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn shl(self, a: Self::I, bits: u32) -> Self::I {
         // SAFETY: see the head of this block.
-        a.map(|half| unsafe { _mm256_sll_epi32(half, _mm_cvtsi32_si128(bits as i32)) })
+        unsafe {
+            let bits = _mm_cvtsi32_si128(bits as i32);
+            [_mm256_sll_epi32(a[0], bits), _mm256_sll_epi32(a[1], bits)]
+        }
     }
 
     #[inline(always)]
@@ -126,31 +142,33 @@ impl Simd for Avx2 {
         // SAFETY: see the head of this block.
         unsafe {
             let bias = _mm256_set1_epi8(-128);
-            let half = |acc, weights| {
-                let signed = _mm256_xor_si256(weights, bias);
-                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(activations, signed));
-                add_pairs(acc, pairs)
-            };
-            [half(acc[0], weights[0]), half(acc[1], weights[1])]
+            let signed = [_mm256_xor_si256(weights[0], bias), _mm256_xor_si256(weights[1], bias)];
+            let moved = [_mm256_sign_epi8(activations, signed[0]), _mm256_sign_epi8(activations, signed[1])];
+            [
+                add_pairs(acc[0], _mm256_maddubs_epi16(_mm256_abs_epi8(signed[0]), moved[0])),
+                add_pairs(acc[1], _mm256_maddubs_epi16(_mm256_abs_epi8(signed[1]), moved[1])),
+            ]
         }
     }
 
     #[inline(always)]
     fn shr_and(self, a: Self::W, shift: u32, mask: u8) -> Self::W {
         // SAFETY: see the head of this block.
-        a.map(|half| unsafe {
-            let shifted = _mm256_srl_epi16(half, _mm_cvtsi32_si128(shift as i32));
-            _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8))
-        })
+        unsafe {
+            let (shift, mask) = (_mm_cvtsi32_si128(shift as i32), _mm256_set1_epi8(mask as i8));
+            let shifted = [_mm256_srl_epi16(a[0], shift), _mm256_srl_epi16(a[1], shift)];
+            [_mm256_and_si256(shifted[0], mask), _mm256_and_si256(shifted[1], mask)]
+        }
     }
 
     #[inline(always)]
     fn shl_and(self, a: Self::W, shift: u32, mask: u8) -> Self::W {
         // SAFETY: see the head of this block.
-        a.map(|half| unsafe {
-            let shifted = _mm256_sll_epi16(half, _mm_cvtsi32_si128(shift as i32));
-            _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8))
-        })
+        unsafe {
+            let (shift, mask) = (_mm_cvtsi32_si128(shift as i32), _mm256_set1_epi8(mask as i8));
+            let shifted = [_mm256_sll_epi16(a[0], shift), _mm256_sll_epi16(a[1], shift)];
+            [_mm256_and_si256(shifted[0], mask), _mm256_and_si256(shifted[1], mask)]
+        }
     }
 
     #[inline(always)]
@@ -248,8 +266,7 @@ impl Simd for Avx2 {
     unsafe fn load_f16(self, source: *const u8) -> Self::F {
         // SAFETY: the caller vouches for 32 readable bytes.
         unsafe {
-            let half = |at| _mm256_cvtph_ps(_mm_loadu_si128(source.add(at).cast()));
-            [half(0), half(16)]
+            [_mm256_cvtph_ps(_mm_loadu_si128(source.cast())), _mm256_cvtph_ps(_mm_loadu_si128(source.add(16).cast()))]
         }
     }
 
@@ -257,11 +274,10 @@ impl Simd for Avx2 {
     unsafe fn load_bf16(self, source: *const u8) -> Self::F {
         // SAFETY: the caller vouches for 32 readable bytes.
         unsafe {
-            let half = |at| {
-                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.add(at).cast()));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            };
-            [half(0), half(16)]
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.add(16).cast()));
+            let shifted = [_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high)];
+            [_mm256_castsi256_ps(shifted[0]), _mm256_castsi256_ps(shifted[1])]
         }
     }
 
@@ -269,8 +285,9 @@ impl Simd for Avx2 {
     unsafe fn load_u8(self, source: *const u8) -> Self::F {
         // SAFETY: the caller vouches for 16 readable bytes.
         unsafe {
-            let half = |at| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(source.add(at).cast())));
-            [half(0), half(8)]
+            let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(source.cast()));
+            let high = _mm256_cvtepu8_epi32(_mm_loadl_epi64(source.add(8).cast()));
+            self.to_float([low, high])
         }
     }
 
@@ -278,8 +295,9 @@ impl Simd for Avx2 {
     unsafe fn load_i8(self, source: *const u8) -> Self::F {
         // SAFETY: the caller vouches for 16 readable bytes.
         unsafe {
-            let half = |at| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(source.add(at).cast())));
-            [half(0), half(8)]
+            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(source.cast()));
+            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(source.add(8).cast()));
+            self.to_float([low, high])
         }
     }
 
@@ -287,21 +305,16 @@ impl Simd for Avx2 {
     unsafe fn load_halved_power(self, source: *const u8) -> Self::F {
         // SAFETY: the caller vouches for 16 readable bytes.
         unsafe {
-            let half = |at| {
-                let exponents = _mm256_cvtepu8_epi32(_mm_loadl_epi64(source.add(at).cast()));
-                let one = _mm256_set1_epi32(1);
-                let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, one));
-                let smallest = _mm256_set1_epi32(SMALLEST_POWER);
-                let subnormal = _mm256_sllv_epi32(smallest, _mm256_min_epi32(exponents, one));
-                _mm256_castsi256_ps(_mm256_max_epi32(normal, subnormal))
-            };
-            [half(0), half(8)]
+            [
+                halved_powers(_mm256_cvtepu8_epi32(_mm_loadl_epi64(source.cast()))),
+                halved_powers(_mm256_cvtepu8_epi32(_mm_loadl_epi64(source.add(8).cast()))),
+            ]
         }
     }
 
     #[inline(always)]
     fn prefetch(self, address: *const u8) {
         // SAFETY: prefetching is a hint that never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }
 }

@@ -16,6 +16,7 @@ impl Avx512 {
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline(never)]
 fn run_with_features(simd: Avx512, job: impl Job) {
     job.run(simd);
 }
@@ -236,6 +237,6 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn prefetch(self, address: *const u8) {
         // SAFETY: prefetching is a hint that never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }
 }

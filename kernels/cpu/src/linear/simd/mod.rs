@@ -126,7 +126,7 @@ pub(crate) trait Simd: Copy + 'static {
     /// `source` must be valid for reading 16 bytes.
     unsafe fn load_halved_power(self, source: *const u8) -> Self::F;
 
-    /// Asks for the cache line at `address`, which need not be mapped.
+    /// Asks for the cache line at `address`, which need not exist, in the second-level cache.
     fn prefetch(self, address: *const u8);
 }
 

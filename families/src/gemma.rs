@@ -38,6 +38,7 @@ impl Family for Gemma {
             config: shown(&config)?,
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
+            draft: None,
             chat: stop_tokens(STOP_TOKENS),
         })
     }

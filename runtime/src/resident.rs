@@ -47,8 +47,13 @@ pub(crate) fn load(
     };
     let max_logit_rows = if config.all_logits { config.batch } else { config.parallel.min(config.batch) };
     let backend = CpuBackend::new(config.threads).map_err(|e| e.to_string())?;
-    let options =
-        CompileOptions { max_rows: config.batch, max_logit_rows, k_type: config.k_type, v_type: config.v_type };
+    let options = CompileOptions {
+        max_rows: config.batch,
+        max_logit_rows,
+        max_tentative: 0,
+        k_type: config.k_type,
+        v_type: config.v_type,
+    };
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, progress)
         .map_err(|e| format!("{}: {e}", config.model.display()))?;

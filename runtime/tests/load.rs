@@ -63,7 +63,7 @@ fn load(expr: WeightExpr, shape: &[usize]) -> Result<WeightData, WeightError> {
 }
 
 fn graph_of(weight: Weight) -> Graph {
-    Graph { name: String::new(), weights: vec![weight], states: vec![], nodes: vec![], output: String::new() }
+    Graph { weights: vec![weight], ..Graph::default() }
 }
 
 fn decoded(ty: GgmlType, bytes: &[u8], values: usize) -> Vec<f64> {

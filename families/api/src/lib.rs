@@ -5,9 +5,11 @@
 
 mod chat;
 mod checkpoint;
+mod draft;
 
 pub use chat::ChatFormat;
 pub use checkpoint::{Checkpoint, Fields, MetaValue, TensorMeta};
+pub use draft::{Draft, DraftMethod};
 
 use bantam_graph::{Graph, GraphError};
 use serde::{Deserialize, Serialize};
@@ -65,6 +67,9 @@ pub struct Model {
     pub context_length: usize,
     /// From token ids to logits.
     pub text: Graph,
+    /// The draft block that the checkpoint carries, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<Draft>,
     /// How the model marks its turns.
     pub chat: ChatFormat,
 }
@@ -82,4 +87,18 @@ pub trait Family: Send + Sync {
     /// # Errors
     /// A key or tensor that is missing or does not fit.
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError>;
+
+    /// The values of `general.architecture` of draft files that it takes.
+    fn draft_architectures(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Describes a draft that comes in a file of its own, for a target of one of the family's architectures.
+    ///
+    /// # Errors
+    /// A key or tensor that is missing or does not fit, in either checkpoint.
+    fn describe_draft(&self, draft: &Checkpoint, _target: &Checkpoint) -> Result<Draft, FamilyError> {
+        let architecture = &draft.architecture;
+        Err(FamilyError::Unsupported(format!("the family {} knows no draft files of `{architecture}`", self.name())))
+    }
 }

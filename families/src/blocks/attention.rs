@@ -102,7 +102,17 @@ pub(crate) fn attention(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how
     let k = g.rope("k_rope", how.rope.op(&k, how.positions, shape.key_dim, how.rope_factors));
     let k_state = cache(g, "k", shape.kv_heads, shape.key_dim, how.window);
     let v_state = cache(g, "v", shape.kv_heads, shape.value_dim, how.window);
-    let op = Attention { q, k, v, k_state, v_state, heads: shape.heads, scale: how.scale, window: how.window };
+    let op = Attention {
+        q,
+        k: Some(k),
+        v: Some(v),
+        k_state,
+        v_state: Some(v_state),
+        heads: shape.heads,
+        scale: how.scale,
+        window: how.window,
+        ..Attention::default()
+    };
     let heads = g.attention("attn", op);
     w.output.apply(g, "attn_out", &heads)
 }
@@ -116,7 +126,7 @@ fn head_norm(g: &mut GraphBuilder, name: &str, x: String, weight: Option<&str>, 
 
 fn cache(g: &mut GraphBuilder, name: &str, heads: usize, dim: usize, window: Option<usize>) -> String {
     let kind = window.map_or(StateKind::PerToken, |len| StateKind::Window { len });
-    g.state(State { name: name.into(), heads, dim, kind, dtype: StateType::Kv })
+    g.state(State { name: name.into(), heads, dim, kind, dtype: StateType::Kv, alias: None })
 }
 
 /// Factor on the scores: `attention.scale` where it is given and not 0, else `1/√key_dim`.

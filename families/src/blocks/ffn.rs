@@ -113,10 +113,10 @@ pub(crate) fn ffn(g: &mut GraphBuilder, x: &str, weights: &Ffn, act: Act) -> Str
         }
         Ffn::Experts { router, used, gate, up, down } => {
             let scores = router.apply(g, "ffn_router", x);
-            let route = Route { scores, used: *used, scoring: Scoring::Softmax, normalize: true, scale: 1.0 };
+            let route = Route { scores, used: *used, scoring: Scoring::Softmax, normalize: true, ..Route::default() };
             let (ids, weights) = g.route("ffn_route", route);
-            let (gate, up, down) = (gate.clone(), up.clone(), down.clone());
-            g.experts("ffn_out", Experts { x: x.into(), ids, weights, gate, up, down, act })
+            let (gate, up, down) = (Some(gate.clone()), up.clone(), Some(down.clone()));
+            g.experts("ffn_out", Experts { x: x.into(), ids, weights, gate, up, down, act, limit: None, scales: None })
         }
     }
 }

@@ -43,10 +43,12 @@ impl RopeConfig {
             positions: positions.into(),
             head_dim,
             dims: self.dims,
+            offset: 0,
             pairing: self.pairing,
             base: self.base,
             scaling: self.scaling.clone(),
             factors: factors.map(Into::into),
+            inverse: false,
         }
     }
 }

@@ -2,12 +2,16 @@
 
 use bantam_graph::{Graph, StateKind};
 
-/// States of one kind. A page holds `page_tokens` consecutive tokens of all of them.
+/// States of rows of one kind. A page holds the rows of `page_tokens` consecutive tokens of all of them.
+///
+/// A sequence's table has page `i` at entry `i`, for all kinds. A page that holds its first `t` tokens holds `t` rows of
+/// each state, or `⌊t / stride⌋` where the states are strided; copying, saving and loading the first `t` tokens of a page
+/// means these rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateGroup {
     /// How its states grow.
     pub kind: StateKind,
-    /// Tokens of a page. Page `i` of a sequence holds its tokens `i·page_tokens ..`.
+    /// Tokens of a page, a whole number of strides. Page `i` of a sequence holds its tokens `i·page_tokens ..`.
     pub page_tokens: usize,
     /// Bytes of a page in the pool.
     pub page_bytes: usize,
@@ -15,17 +19,36 @@ pub struct StateGroup {
     pub states: Vec<usize>,
 }
 
-/// Groups a graph's states by kind, in order of first appearance; `bytes(state)` is the size of one token's row.
+/// All recurrent states of a graph. One slot holds them for one sequence, as they are after some number of tokens, with
+/// room for the inputs of tentative rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecurrentGroup {
+    /// Bytes of a slot.
+    pub slot_bytes: usize,
+    /// Indexes of its states in [`Graph::recurrent`].
+    pub states: Vec<usize>,
+}
+
+/// Groups a graph's states by kind, in order of first appearance; `bytes(state)` is the size of one row. Aliases have no
+/// pages of their own and are in no group.
 pub fn state_groups(graph: &Graph, page_tokens: usize, bytes: impl Fn(usize) -> usize) -> Vec<StateGroup> {
     let mut groups: Vec<StateGroup> = Vec::new();
-    for (i, state) in graph.states.iter().enumerate() {
-        let page_bytes = bytes(i).saturating_mul(page_tokens);
+    for (i, state) in graph.states.iter().enumerate().filter(|(_, state)| state.alias.is_none()) {
+        let stride = match state.kind {
+            StateKind::PerToken | StateKind::Window { .. } => 1,
+            StateKind::Strided { stride } => stride,
+        };
+        let page_rows = page_tokens.div_ceil(stride);
+        let page_bytes = bytes(i).saturating_mul(page_rows);
         match groups.iter_mut().find(|g| g.kind == state.kind) {
             Some(g) => {
                 g.states.push(i);
                 g.page_bytes = g.page_bytes.saturating_add(page_bytes);
             }
-            None => groups.push(StateGroup { kind: state.kind, page_tokens, page_bytes, states: vec![i] }),
+            None => {
+                let page_tokens = page_rows.saturating_mul(stride);
+                groups.push(StateGroup { kind: state.kind, page_tokens, page_bytes, states: vec![i] });
+            }
         }
     }
     groups
@@ -35,13 +58,47 @@ impl StateGroup {
     /// First token whose row a token at `position` still needs.
     pub fn first_needed(&self, position: usize) -> usize {
         match self.kind {
-            StateKind::PerToken => 0,
-            StateKind::Window { len } => (position + 1).saturating_sub(len),
+            StateKind::PerToken | StateKind::Strided { .. } => 0,
+            StateKind::Window { len } => position.saturating_add(1).saturating_sub(len),
         }
     }
 
     /// Pages that hold tokens `0..tokens`.
     pub fn pages(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.page_tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bantam_graph::{Alias, State, StateType};
+
+    use super::*;
+
+    fn state(name: &str, kind: StateKind) -> State {
+        State { name: name.into(), heads: 1, dim: 4, kind, dtype: StateType::F32, alias: None }
+    }
+
+    fn graph(states: Vec<State>) -> Graph {
+        Graph { states, ..Graph::default() }
+    }
+
+    #[test]
+    fn pages_of_strided_states_hold_whole_strides() {
+        let kind = |stride| StateKind::Strided { stride };
+        let graph = graph(vec![state("a", kind(4)), state("b", kind(48)), state("c", kind(100)), state("d", kind(4))]);
+        let groups = state_groups(&graph, 32, |_| 10);
+        let seen: Vec<_> = groups.iter().map(|g| (g.page_tokens, g.page_bytes, g.states.as_slice())).collect();
+        assert_eq!(seen, [(32, 160, &[0, 3][..]), (48, 10, &[1]), (100, 10, &[2])]);
+        assert!(groups.iter().all(|g| g.first_needed(99) == 0 && g.pages(100) == 100_usize.div_ceil(g.page_tokens)));
+    }
+
+    #[test]
+    fn aliases_take_no_pages() {
+        let mut alias = state("a", StateKind::PerToken);
+        alias.alias = Some(Alias { graph: "trunk".into(), state: "k.0".into() });
+        let groups = state_groups(&graph(vec![alias, state("b", StateKind::Window { len: 8 })]), 32, |_| 10);
+        assert_eq!(groups.len(), 1);
+        assert_eq!((groups[0].states.as_slice(), groups[0].first_needed(9)), (&[1][..], 2));
     }
 }

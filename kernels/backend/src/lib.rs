@@ -4,15 +4,24 @@
 //! which sequence has which page: each step brings the page tables along. So sharing a prefix, forking and rolling back
 //! are matters of whoever writes the tables.
 //!
+//! Recurrent state is no rows and has no pages: it lies in slots, one for each sequence or published point of one
+//! ([`RecurrentStep`]).
+//!
+//! A model of several graphs (a trunk, a draft block) is one program: its graphs share weights, and the state that one
+//! sees of another. A step runs one of them. Rows go from a tap of one graph to a hidden input of another by way of the
+//! caller.
+//!
 //! Invariant: a row's result depends on that row's token and the state it reads, and on nothing else in the step.
 
 mod group;
 mod step;
 mod weights;
 
-pub use group::{StateGroup, state_groups};
-pub use step::{NO_PAGE, PageCopy, PageTable, SequenceStep, Step, StepError};
+pub use group::{RecurrentGroup, StateGroup, state_groups};
+pub use step::{NO_PAGE, NO_SLOT, PageCopy, PageTable, RecurrentStep, SequenceStep, Step, StepError};
 pub use weights::{SharedBytes, WeightData, WeightError, WeightSource};
+
+use std::ops::Range;
 
 use bantam_graph::Graph;
 
@@ -61,6 +70,8 @@ pub struct CompileOptions {
     pub max_rows: usize,
     /// Most logit rows in a step.
     pub max_logit_rows: usize,
+    /// Most tentative rows of a sequence in a step; recurrent slots have room for their inputs.
+    pub max_tentative: usize,
     /// Format of key states that follow the cache type.
     pub k_type: KvType,
     /// Format of value states that follow the cache type.
@@ -83,6 +94,14 @@ pub enum CompileError {
         node: String,
         /// What is missing.
         why: String,
+    },
+    /// The backend cannot compile so many graphs together.
+    #[error("backend {backend} cannot run a model of {graphs} graphs: leave out the draft")]
+    Graphs {
+        /// The backend.
+        backend: &'static str,
+        /// Graphs of the model.
+        graphs: usize,
     },
     /// The state of a token cannot be stored.
     #[error("state `{state}`: {why}")]
@@ -113,17 +132,53 @@ pub trait Backend: Send + Sync {
         options: &CompileOptions,
         progress: Progress<'_>,
     ) -> Result<Box<dyn Program>, CompileError>;
+
+    /// Compiles the graphs of one model, which [`bantam_graph::link()`] accepts, into one program; the first is the trunk.
+    /// A backend that runs one graph at a time need not do better than this.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`]; more graphs than this backend takes.
+    fn compile_model(
+        &self,
+        graphs: &[&Graph],
+        weights: &dyn WeightSource,
+        options: &CompileOptions,
+        progress: Progress<'_>,
+    ) -> Result<Box<dyn Program>, CompileError> {
+        match graphs {
+            [graph] => self.compile(graph, weights, options, progress),
+            _ => Err(CompileError::Graphs { backend: self.name(), graphs: graphs.len() }),
+        }
+    }
 }
 
 /// Takes every intermediate value of a step: name, entries of a row, and the rows one after another.
 pub type Trace<'a> = &'a mut dyn FnMut(&str, usize, &[f32]);
 
-/// A compiled graph with the memory of its sequences' state. Runs one step at a time.
+/// A compiled model with the memory of its sequences' state. Runs one step at a time.
+///
+/// Numbers of pages and slots are the caller's to give out. A step reads and writes only those it names.
 pub trait Program: Send {
-    /// The state groups, in the order of the tables in [`SequenceStep::tables`].
+    /// The state groups of all its graphs, in the order of the tables in [`SequenceStep::tables`].
     fn groups(&self) -> &[StateGroup];
 
-    /// Entries of a logit row.
+    /// Which of the groups a graph declares. Sequences of two graphs need not be of equal length: each graph's groups are
+    /// shared, rolled back and saved on their own.
+    fn graph_groups(&self, graph: usize) -> Range<usize> {
+        if graph == 0 { 0..self.groups().len() } else { 0..0 }
+    }
+
+    /// A graph's recurrent state; `None` if it has none.
+    fn recurrent(&self, _graph: usize) -> Option<&RecurrentGroup> {
+        None
+    }
+
+    /// How many ids of tokens before its rows a sequence's step must name ([`SequenceStep::history`]).
+    fn history(&self, _graph: usize) -> usize {
+        0
+    }
+
+    /// Entries of the trunk's logit row.
     fn vocab(&self) -> usize;
 
     /// Bytes of weights as held in memory.
@@ -138,10 +193,19 @@ pub trait Program: Send {
     /// If the system has no address space for it.
     fn reserve_pages(&mut self, group: usize, pages: usize) -> Result<(), StepError>;
 
-    /// Runs one step: copies pages, writes the step's state, computes the wanted logits.
+    /// Makes slot ids `0..slots` of a graph's recurrent state valid. Never shrinks.
     ///
     /// # Errors
-    /// A step that does not fit the program (too many rows, a page that does not exist); nothing is computed then.
+    /// If the graph has no recurrent state, or the system no memory for it.
+    fn reserve_slots(&mut self, graph: usize, _slots: usize) -> Result<(), StepError> {
+        Err(no_recurrent(graph))
+    }
+
+    /// Runs one step: copies pages, writes the step's state, computes the wanted logits and taps.
+    ///
+    /// # Errors
+    /// A step that does not fit the program (too many rows, a page or slot that does not exist, hidden rows that are not
+    /// given); nothing is computed then.
     fn run(&mut self, step: &Step) -> Result<(), StepError>;
 
     /// As [`Program::run`], showing every intermediate value.
@@ -152,6 +216,12 @@ pub trait Program: Send {
 
     /// Logits of the last step: `[logit rows, vocab]`.
     fn logits(&self) -> &[f32];
+
+    /// A tap of the last step's graph: `[rows, width]`. Empty if the step did not ask for taps, or there is none of this
+    /// index.
+    fn tap(&self, _index: usize) -> &[f32] {
+        &[]
+    }
 
     /// Appends the state of the first `tokens` tokens of a page, in a form that [`Program::load_page`] of a program
     /// compiled from the same graph with the same options reads.
@@ -165,4 +235,25 @@ pub trait Program: Send {
     /// # Errors
     /// If the page does not exist or the bytes have another length.
     fn load_page(&mut self, group: usize, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError>;
+
+    /// Appends the state in a slot, as it stands after the tokens that were taken in for good, in a form that
+    /// [`Program::load_slot`] of a program compiled from the same graphs reads. Tentative rows are not saved.
+    ///
+    /// # Errors
+    /// If the slot does not exist.
+    fn save_slot(&self, graph: usize, _slot: u32, _out: &mut Vec<u8>) -> Result<(), StepError> {
+        Err(no_recurrent(graph))
+    }
+
+    /// Writes what [`Program::save_slot`] gave into a slot, which then has no tentative rows.
+    ///
+    /// # Errors
+    /// If the slot does not exist or the bytes have another length.
+    fn load_slot(&mut self, graph: usize, _slot: u32, _bytes: &[u8]) -> Result<(), StepError> {
+        Err(no_recurrent(graph))
+    }
+}
+
+fn no_recurrent(graph: usize) -> StepError {
+    StepError::Invalid(format!("graph {graph} has no recurrent state"))
 }

@@ -55,6 +55,7 @@ impl Backend for CpuBackend {
         progress: Progress<'_>,
     ) -> Result<Box<dyn Program>, CompileError> {
         let checked = check(graph)?;
+        compile::covered(&checked)?;
         let (pools, slots) = compile::layout(graph, options)?;
         let (mut weights, index) = compile::load(graph, weights, self.isa, progress)?;
         let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows };

@@ -89,7 +89,8 @@ impl Prepared {
     /// The rows of a space.
     pub(crate) fn rows(&self, rows: Rows) -> &RowMap {
         match rows {
-            Rows::Tokens => &self.tokens,
+            // No strided rows are computed.
+            Rows::Tokens | Rows::Strided { .. } => &self.tokens,
             Rows::Logits => &self.logits,
         }
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Weight {
     /// Unique name; by habit the tensor's own.
     pub name: String,
-    /// Row-major shape: `[n]`, `[out, in]` or `[experts, out, in]`.
+    /// Row-major shape: `[n]`, `[out, in]` or `[experts, out, in]` (`[groups, out, in]`).
     pub shape: Vec<usize>,
     /// Its value.
     pub expr: WeightExpr,
@@ -20,7 +20,8 @@ pub struct Weight {
 
 /// A value computed from checkpoint tensors when the model is loaded.
 ///
-/// `Tensor`, `Slice` along the first axis and `Concat` along it keep a quantized tensor's bytes; the others decode to f32.
+/// What moves whole rows of the last axis keeps a quantized tensor's bytes: slices and concatenations along the other axes,
+/// stacks, reshapes and permutations that leave the last axis as it is. All else decodes to f32.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WeightExpr {

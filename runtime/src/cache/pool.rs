@@ -87,7 +87,7 @@ pub fn one_sequence(groups: &[StateGroup], context: usize, rows: usize) -> Vec<u
             // A window that does not begin with a page touches one more.
             let windowed = |tokens: usize| all.min(group.pages(tokens.min(context)) + 1);
             match group.kind {
-                StateKind::PerToken => all + 1,
+                StateKind::PerToken | StateKind::Strided { .. } => all + 1,
                 StateKind::Window { len } => windowed(len.saturating_add(rows)) + windowed(len),
             }
         })

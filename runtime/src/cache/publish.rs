@@ -89,7 +89,7 @@ impl Tree {
     fn deduplicate(&self, id: NodeId, lease: &mut Lease) {
         let node = &self.nodes[id];
         for (g, group) in self.groups.iter().enumerate() {
-            if group.kind == StateKind::PerToken {
+            if !matches!(group.kind, StateKind::Window { .. }) {
                 let indexes = node.start / group.page_tokens..node.end() / group.page_tokens;
                 for (index, page) in indexes.zip(&node.pages[g]) {
                     page.iter().for_each(|page| lease.adopt(g, index, page));
@@ -102,7 +102,8 @@ impl Tree {
     fn keep_window(&mut self, id: NodeId, lease: &Lease) {
         let end = self.nodes[id].end();
         let groups = Arc::clone(&self.groups);
-        for (g, group) in groups.iter().enumerate().filter(|(_, group)| group.kind != StateKind::PerToken) {
+        for (g, group) in groups.iter().enumerate().filter(|(_, group)| matches!(group.kind, StateKind::Window { .. }))
+        {
             let first = first_page(group, end);
             let (mut at, mut behind) = (id, group.pages(end));
             // Each index belongs to the deepest node of the path that overlaps it.

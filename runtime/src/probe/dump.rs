@@ -20,8 +20,13 @@ pub(super) fn dump(config: &ProbeConfig, pattern: &str, directory: &Path) -> Res
     std::fs::create_dir_all(directory).map_err(|e| file_error(directory, &e))?;
     let loaded = load::open(&config.model).map_err(|e| ProbeError::Failed(e.to_string()))?;
     let chunk = config.chunk.unwrap_or(config.tokens.len()).clamp(1, config.tokens.len());
-    let options =
-        CompileOptions { max_rows: chunk, max_logit_rows: chunk, k_type: config.k_type, v_type: config.v_type };
+    let options = CompileOptions {
+        max_rows: chunk,
+        max_logit_rows: chunk,
+        max_tentative: 0,
+        k_type: config.k_type,
+        v_type: config.v_type,
+    };
     let backend = CpuBackend::new(config.threads).map_err(|e| ProbeError::Failed(e.to_string()))?;
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, &mut |_, _| {})
@@ -48,9 +53,14 @@ fn trace(
     for (i, part) in tokens.chunks(chunk).enumerate() {
         let step = Step {
             tokens: part.to_vec(),
-            sequences: vec![SequenceStep { rows: part.len(), start: i * chunk, tables: tables.clone() }],
+            sequences: vec![SequenceStep {
+                rows: part.len(),
+                start: i * chunk,
+                tables: tables.clone(),
+                ..SequenceStep::default()
+            }],
             logit_rows: (0..u32::try_from(part.len()).unwrap_or(u32::MAX)).collect(),
-            copies: Vec::new(),
+            ..Step::default()
         };
         program.run_traced(&step, trace)?;
     }

@@ -72,13 +72,14 @@ pub(crate) fn run(
             Op::Rope(o) => ops::rope(o, value(&o.x), value(&o.positions), o.factors.as_deref().map(weight)),
             Op::Attention(o) => {
                 let kv_heads = graph.state(&o.k_state).expect("declared").heads;
-                attention::attention(o, kv_heads, value(&o.q), value(&o.k), value(&o.v))
+                let [k, v] = [&o.k, &o.v].map(|rows| value(rows.as_deref().expect("keys and values of its own")));
+                attention::attention(o, kv_heads, value(&o.q), k, v)
             }
             Op::Activate { x, act } => value(x).map(|x| ops::activate(*act, x)),
             Op::Glu(o) => value(&o.gate).zip(value(&o.up), |gate, up| ops::activate(o.act, gate) * up),
             Op::Add { a, b } => value(a).zip(value(b), |a, b| a + b),
             Op::Mul { a, b } => ops::mul(value(a), value(b)),
-            Op::Scale { x, factor } => value(x).map(|x| x * f64::from(*factor)),
+            Op::Scale { x, factor, offset } => value(x).map(|x| x * f64::from(*factor) + f64::from(*offset)),
             Op::Softcap { x, cap } => value(x).map(|x| f64::from(*cap) * (x / f64::from(*cap)).tanh()),
             Op::Route(o) => {
                 let (ids, chosen) = ops::route(o, value(&o.scores));
@@ -87,13 +88,15 @@ pub(crate) fn run(
                 continue;
             }
             Op::Experts(o) => {
-                let [gate, up, down] = [&o.gate, &o.up, &o.down].map(|name| weight(name));
+                let [gate, down] = [&o.gate, &o.down].map(|name| weight(name.as_deref().expect("three matrices")));
+                let up = weight(&o.up);
                 ops::experts(o.act, value(&o.x), value(&o.ids), value(&o.weights), [gate, up, down])
             }
             Op::Select { x, .. } => {
                 let x = value(x);
                 Value { width: x.width, data: logit_rows.iter().flat_map(|&row| x.row(row).to_vec()).collect() }
             }
+            op => panic!("the interpreter does not know {op:?}"),
         };
         values.insert(node.name.clone(), result);
     }

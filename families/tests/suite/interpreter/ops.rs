@@ -28,13 +28,16 @@ fn product(matrix: &[f64], x: &[f64]) -> Vec<f64> {
 }
 
 pub(crate) fn norm(o: &Norm, x: &Value, weight: Option<&Tensor>) -> Value {
-    let NormKind::Rms = o.kind;
     let group = o.group.unwrap_or(x.width);
     x.by_row(x.width, |row| {
         row.chunks_exact(group)
             .flat_map(|run| {
-                let mean_square = run.iter().map(|x| x * x).sum::<f64>() / group as f64;
-                let inverse = 1.0 / (mean_square + f64::from(o.eps)).sqrt();
+                let squares = run.iter().map(|x| x * x).sum::<f64>();
+                let size = match o.kind {
+                    NormKind::Rms => squares / group as f64,
+                    NormKind::L2 => squares,
+                };
+                let inverse = 1.0 / (size + f64::from(o.eps)).sqrt();
                 (0..group).map(move |i| run[i] * inverse * weight.map_or(1.0, |w| w.data[i]))
             })
             .collect()
@@ -56,6 +59,7 @@ pub(crate) fn rope(o: &Rope, x: &Value, positions: &Value, factors: Option<&Tens
                 let (first, second) = match o.pairing {
                     Pairing::Interleaved => (2 * j, 2 * j + 1),
                     Pairing::Halves => (j, j + pairs),
+                    Pairing::HeadHalves => (j, j + o.head_dim / 2),
                 };
                 let (a, b) = (head[first], head[second]);
                 head[first] = a * cos - b * sin;
@@ -94,6 +98,10 @@ pub(crate) fn activate(act: Act, x: f64) -> f64 {
             0.5 * x * (1.0 + inner.tanh())
         }
         Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Act::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        Act::ReluSquared => x.max(0.0).powi(2),
+        Act::SignedSqrt if x == 0.0 => 0.0,
+        Act::SignedSqrt => x.signum() * x.abs().max(1e-6).sqrt(),
     }
 }
 
@@ -115,6 +123,8 @@ pub(crate) fn route(o: &Route, scores: &Value) -> (Value, Value) {
     for row in scores.rows() {
         let probabilities = match o.scoring {
             Scoring::Softmax => softmax(row),
+            Scoring::Sigmoid => row.iter().map(|&x| activate(Act::Sigmoid, x)).collect(),
+            Scoring::SqrtSoftplus => row.iter().map(|&x| activate(Act::Softplus, x).sqrt()).collect(),
         };
         let mut order: Vec<usize> = (0..row.len()).collect();
         order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));

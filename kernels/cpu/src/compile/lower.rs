@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use bantam_backend::CompileError;
-use bantam_graph::{
-    Attention, Checked, Embed, Experts, InputSource, Linear, Node, Norm, NormKind, Op, Rope, Route, Rows, Scoring,
-};
+use bantam_graph::{Attention, Checked, Embed, Experts, InputSource, Linear, Node, Norm, Op, Rope, Route, Rows};
 
 use super::{
+    covered,
     ir::{self, Attend, Choose, Entry, Ir, RmsNorm, Source, Value, ValueId},
     rope::RopeTable,
     weights::{Index, Weights},
@@ -106,8 +105,9 @@ impl Lowering<'_> {
             Op::Glu(o) => ir::Op::Glu { gate: self.value(&o.gate)?, up: self.value(&o.up)?, act: o.act },
             Op::Add { a, b } => ir::Op::Add { a: self.value(a)?, b: self.value(b)? },
             Op::Mul { a, b } => ir::Op::Mul { a: self.value(a)?, b: self.value(b)? },
-            Op::Scale { x, factor } => ir::Op::Scale { x: self.value(x)?, factor: *factor },
+            Op::Scale { x, factor, .. } => ir::Op::Scale { x: self.value(x)?, factor: *factor },
             Op::Softcap { x, cap } => ir::Op::Softcap { x: self.value(x)?, cap: *cap },
+            _ => return Err(covered::lacking("this op")),
         };
         self.define(name, op).map(drop)
     }
@@ -180,7 +180,6 @@ impl Lowering<'_> {
     }
 
     fn norm(&mut self, o: &Norm) -> Lowered<ir::Op> {
-        let NormKind::Rms = o.kind;
         let x = self.value(&o.x)?;
         let weight = o.weight.as_deref().map(|w| self.vector(w)).transpose()?;
         let group = o.group.unwrap_or(self.ir.values[x].width);
@@ -206,8 +205,11 @@ impl Lowering<'_> {
 
     fn attention(&mut self, o: &Attention) -> Lowered<ir::Op> {
         let slot = |name: &str| self.slots.get(name).copied().ok_or_else(|| format!("state `{name}` has no place"));
-        let (k, v) = (slot(&o.k_state)?, slot(&o.v_state)?);
-        let (q, keys, values) = (self.value(&o.q)?, self.value(&o.k)?, self.value(&o.v)?);
+        let (Some(keys), Some(values), Some(v_state)) = (&o.k, &o.v, &o.v_state) else {
+            return Err(covered::lacking("attention without keys and values of its own"));
+        };
+        let (k, v) = (slot(&o.k_state)?, slot(v_state)?);
+        let (q, keys, values) = (self.value(&o.q)?, self.value(keys)?, self.value(values)?);
         let stores = [(keys, k), (values, v)].map(|(x, slot)| {
             let written = Value::new("", Rows::Tokens, 0, Entry::Float);
             self.ir.push(ir::Op::Store { x, slot }, written)
@@ -217,7 +219,6 @@ impl Lowering<'_> {
     }
 
     fn route(&mut self, name: &str, o: &Route) -> Lowered {
-        let Scoring::Softmax = o.scoring;
         let scores = self.value(&o.scores)?;
         let experts = self.ir.values[scores].width;
         let names = [format!("{name}.ids"), format!("{name}.weights")];
@@ -236,11 +237,14 @@ impl Lowering<'_> {
 
     fn experts(&mut self, o: &Experts) -> Lowered<ir::Op> {
         let (x, ids, weights) = (self.value(&o.x)?, self.value(&o.ids)?, self.value(&o.weights)?);
-        let [gate, up, down] = [self.matrix(&o.gate)?, self.matrix(&o.up)?, self.matrix(&o.down)?];
+        let (Some(gate), Some(down)) = (&o.gate, &o.down) else {
+            return Err(covered::lacking("experts of fewer than three matrices"));
+        };
+        let [gate, up, down] = [self.matrix(gate)?, self.matrix(&o.up)?, self.matrix(down)?];
         let experts = self.weights.matrices[gate].matrices();
         match self.origins.get(&ids) {
             Some(Origin::Route(n)) if *n <= experts => {}
-            _ => return Err(format!("`{}` may exceed the {experts} experts of `{}`", o.ids, o.gate)),
+            _ => return Err(format!("`{}` may exceed the {experts} experts of `{}`", o.ids, o.up)),
         }
         let (rows, used) = (self.ir.values[x].rows, self.ir.values[ids].width);
         let assigned =

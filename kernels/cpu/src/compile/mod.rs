@@ -1,5 +1,6 @@
 //! From a graph to a plan that members of a team can run.
 
+mod covered;
 mod fuse;
 pub(crate) mod ir;
 mod lower;
@@ -10,6 +11,7 @@ mod schedule;
 mod states;
 mod weights;
 
+pub(crate) use covered::covered;
 pub(crate) use lower::Limits;
 pub(crate) use place::{MaxRows, Places};
 pub(crate) use rope::RopeTable;

@@ -32,6 +32,8 @@ impl MaxRows {
         match rows {
             Rows::Tokens => self.tokens,
             Rows::Logits => self.logits,
+            // A block that a step closes has a token of the step.
+            Rows::Strided { .. } => self.tokens,
         }
     }
 }

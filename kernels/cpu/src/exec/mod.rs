@@ -116,6 +116,10 @@ fn input(turn: &Turn<'_>, source: InputSource) {
     let from = match source {
         InputSource::TokenIds => &map.tokens,
         InputSource::Positions => &map.positions,
+        // Refused when a graph is compiled.
+        InputSource::PreviousTokens { .. } | InputSource::StridedPositions { .. } | InputSource::Hidden { .. } => {
+            return;
+        }
     };
     let share = turn.member.share(from.len(), GRAIN);
     turn.own(share.clone(), 1).copy_from_slice(&from[share]);

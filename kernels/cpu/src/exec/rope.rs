@@ -36,7 +36,10 @@ impl Rotation<'_> {
             let angles = &self.angles[item / heads * self.dims..][..self.dims];
             let (cosines, sines) = angles.split_at(self.dims / 2);
             match self.pairing {
-                Pairing::Halves => halves(&x[..self.dims], cosines, sines, &mut out[..self.dims]),
+                // Halves of the whole head are refused when a graph is compiled.
+                Pairing::Halves | Pairing::HeadHalves => {
+                    halves(&x[..self.dims], cosines, sines, &mut out[..self.dims]);
+                }
                 Pairing::Interleaved => interleaved(&x[..self.dims], cosines, sines, &mut out[..self.dims]),
             }
             out[self.dims..].copy_from_slice(&x[self.dims..]);

@@ -65,6 +65,12 @@ pub(crate) fn sigmoid<S: Floats>(s: S, x: S::F) -> S::F {
 pub(crate) fn activate<S: Floats>(s: S, act: Act, x: S::F) -> S::F {
     match act {
         Act::Sigmoid => sigmoid(s, x),
+        Act::ReluSquared => {
+            let positive = s.max(x, s.splat(0.0));
+            s.mul(positive, positive)
+        }
+        // Refused when a graph is compiled.
+        Act::Softplus | Act::SignedSqrt => s.splat(f32::NAN),
         Act::Silu => s.div(x, s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), x)))),
         Act::GeluTanh => {
             // x/2 · (1 + tanh u) is x · sigmoid(2u), which does not cancel; the factor is −2√(2/π).
@@ -128,6 +134,7 @@ mod tests {
         assert!(error(|| Function::Exp, f64::exp, -87.0, 88.0) < 2.4e-7);
         assert!(error(|| Function::Tanh, f64::tanh, -12.0, 12.0) < 4e-7);
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        assert!(error(|| Function::Act(Act::ReluSquared), |x| x.max(0.0).powi(2), -60.0, 60.0) < 1e-6);
         assert!(error(|| Function::Act(Act::Sigmoid), sigmoid, -60.0, 60.0) < 4e-7);
         assert!(error(|| Function::Act(Act::Silu), |x| x * sigmoid(x), -60.0, 60.0) < 4e-7);
         let gelu = |x: f64| x * sigmoid(2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x));

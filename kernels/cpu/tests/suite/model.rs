@@ -122,21 +122,33 @@ impl Shape {
             positions: positions.into(),
             head_dim: self.head_dim,
             dims: self.head_dim - 8,
+            offset: 0,
             pairing: self.pairing,
             base: 10_000.0,
             scaling: (layer % 2 == 1).then_some(RopeScaling::Linear { factor: 2.0 }),
             factors: None,
+            inverse: false,
         };
         let (q, k) = (rope(q), rope(k));
         let q = g.rope("q_rope", q);
         let k = g.rope("k_rope", k);
         let mut state = |name: &str| {
             let (heads, dim) = (self.kv_heads, self.head_dim);
-            g.state(State { name: name.into(), heads, dim, kind, dtype: StateType::Kv })
+            g.state(State { name: name.into(), heads, dim, kind, dtype: StateType::Kv, alias: None })
         };
         let (k_state, v_state) = (state("k"), state("v"));
         let scale = 1.0 / (self.head_dim as f32).sqrt();
-        let attention = Attention { q, k, v, k_state, v_state, heads: self.heads, scale, window };
+        let attention = Attention {
+            q,
+            k: Some(k),
+            v: Some(v),
+            k_state,
+            v_state: Some(v_state),
+            heads: self.heads,
+            scale,
+            window,
+            ..Attention::default()
+        };
         let y = g.attention("attn", attention);
         let weight = g.tensor(&format!("o.{layer}"), &[self.width, self.heads * self.head_dim]);
         let y = g.linear("attn_out", &y, &weight, None);
@@ -169,14 +181,15 @@ impl Shape {
     fn mixture(&self, g: &mut GraphBuilder, layer: usize, x: &str, experts: usize, used: usize) -> String {
         let router = g.tensor(&format!("router.{layer}"), &[experts, self.width]);
         let scores = g.linear("scores", x, &router, None);
-        let route = Route { scores, used, scoring: Scoring::Softmax, normalize: true, scale: 1.0 };
+        let route = Route { scores, used, scoring: Scoring::Softmax, normalize: true, ..Route::default() };
         let (ids, weights) = g.route("route", route);
         let gate = g.tensor(&format!("gate_exps.{layer}"), &[experts, self.ffn, self.width]);
         let up = g.tensor(&format!("up_exps.{layer}"), &[experts, self.ffn, self.width]);
         let down = g.tensor(&format!("down_exps.{layer}"), &[experts, self.width, self.ffn]);
-        let op = Experts { x: x.into(), ids, weights, gate, up, down, act: self.act };
+        let (gate, down) = (Some(gate), Some(down));
+        let op = Experts { x: x.into(), ids, weights, gate, up, down, act: self.act, limit: None, scales: None };
         let y = g.experts("moe", op);
-        let half = g.push("moe_half", Op::Scale { x: y.clone(), factor: 0.5 });
+        let half = g.push("moe_half", Op::Scale { x: y.clone(), factor: 0.5, offset: 0.0 });
         let gate = g.push("moe_gate", Op::Activate { x: y, act: Act::Sigmoid });
         g.push("moe_gated", Op::Mul { a: half, b: gate })
     }

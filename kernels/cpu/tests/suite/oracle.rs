@@ -69,17 +69,25 @@ impl Oracle<'_> {
             Op::Rope(o) => x(&o.x).iter().enumerate().map(|(p, row)| rope(row, p, o)).collect(),
             Op::Attention(o) => {
                 let dim = self.graph.state(&o.k_state).unwrap().dim;
-                attention(x(&o.q), x(&o.k), x(&o.v), dim, f64::from(o.scale), o.window)
+                attention(
+                    x(&o.q),
+                    x(o.k.as_ref().unwrap()),
+                    x(o.v.as_ref().unwrap()),
+                    dim,
+                    f64::from(o.scale),
+                    o.window,
+                )
             }
             Op::Activate { x: a, act } => map(x(a), |v| activate(*act, v)),
             Op::Glu(o) => zip(&map(x(&o.gate), |v| activate(o.act, v)), x(&o.up), |a, b| a * b),
             Op::Add { a, b } => zip(x(a), x(b), |a, b| a + b),
             Op::Mul { a, b } => zip(x(a), x(b), |a, b| a * b),
-            Op::Scale { x: a, factor } => map(x(a), |v| v * f64::from(*factor)),
+            Op::Scale { x: a, factor, .. } => map(x(a), |v| v * f64::from(*factor)),
             Op::Softcap { x: a, cap } => map(x(a), |v| f64::from(*cap) * (v / f64::from(*cap)).tanh()),
             Op::Select { x: a, .. } => x(a).clone(),
             Op::Experts(o) => {
-                let (gate, up, down) = (self.weight(&o.gate), self.weight(&o.up), self.weight(&o.down));
+                let (gate, up, down) =
+                    (self.weight(o.gate.as_ref().unwrap()), self.weight(&o.up), self.weight(o.down.as_ref().unwrap()));
                 let (ffn, width) = (down[0].len(), x(&o.x)[0].len());
                 let row = |i: usize| {
                     let mut sum = vec![0.0; width];
@@ -94,7 +102,7 @@ impl Oracle<'_> {
                 };
                 (0..x(&o.x).len()).map(row).collect()
             }
-            Op::Route(_) => unreachable!("has two results"),
+            other => unreachable!("{other:?} is in no model here"),
         }
     }
 }
@@ -128,6 +136,9 @@ fn activate(act: Act, x: f64) -> f64 {
     match act {
         Act::Silu => x * sigmoid(x),
         Act::Sigmoid => sigmoid(x),
+        Act::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        Act::ReluSquared => x.max(0.0).powi(2),
+        Act::SignedSqrt => x.signum() * x.abs().max(1e-6).sqrt(),
         Act::GeluTanh => x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()),
     }
 }
@@ -143,6 +154,7 @@ fn rope(row: &[f64], position: usize, o: &Rope) -> Vec<f64> {
             let (a, b) = match o.pairing {
                 Pairing::Interleaved => (2 * j, 2 * j + 1),
                 Pairing::Halves => (j, j + o.dims / 2),
+                Pairing::HeadHalves => (j, j + o.head_dim / 2),
             };
             let angle = position as f64 * f64::from(o.base).powf(-2.0 * j as f64 / o.dims as f64) / factor;
             let (s, c) = angle.sin_cos();

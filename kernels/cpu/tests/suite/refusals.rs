@@ -83,7 +83,8 @@ fn ids_that_could_leave_a_table_are_refused_at_compile_time() {
     for weight in graph.weights.iter_mut().filter(|w| w.name == "router.1") {
         weight.shape[0] = 7;
     }
-    let options = CompileOptions { max_rows: 8, max_logit_rows: 8, k_type: KvType::F16, v_type: KvType::F16 };
+    let options =
+        CompileOptions { max_rows: 8, max_logit_rows: 8, max_tentative: 0, k_type: KvType::F16, v_type: KvType::F16 };
     let backend = CpuBackend::new(1).unwrap();
     match backend.compile(&graph, &shape.weights(), &options, &mut |_, _| {}) {
         Err(CompileError::Unsupported { node, why }) => {
@@ -102,14 +103,33 @@ fn a_graph_without_state_runs() {
     let x = g.embed("x", &ids, &table, 1.0);
     let x = g.logit_rows("rows", &x);
     let graph = g.finish(&x).unwrap();
-    let options = CompileOptions { max_rows: 8, max_logit_rows: 8, k_type: KvType::F16, v_type: KvType::F16 };
+    let options =
+        CompileOptions { max_rows: 8, max_logit_rows: 8, max_tentative: 0, k_type: KvType::F16, v_type: KvType::F16 };
     let backend = CpuBackend::new(2).unwrap();
     let mut program = backend.compile(&graph, &PLAIN.weights(), &options, &mut |_, _| {}).unwrap();
-    let sequences = vec![bantam_backend::SequenceStep { rows: 3, start: 0, tables: vec![] }];
-    let step = Step { tokens: vec![4, 7, 4], sequences, logit_rows: vec![0, 2], copies: vec![] };
+    let sequences = vec![bantam_backend::SequenceStep { rows: 3, ..Default::default() }];
+    let step = Step { tokens: vec![4, 7, 4], sequences, logit_rows: vec![0, 2], ..Step::default() };
     program.run(&step).unwrap();
     let rows: Vec<&[f32]> = program.logits().chunks(64).collect();
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[0], rows[1]);
     assert!(rows[0].iter().any(|x| *x != 0.0));
+}
+
+#[test]
+fn what_is_not_computed_is_refused_by_node() {
+    let mut g = GraphBuilder::new("g");
+    let ids = g.input("ids", InputSource::TokenIds);
+    let table = g.tensor("embd", &[50, 8]);
+    let x = g.embed("x", &ids, &table, 1.0);
+    let x = g.activate("gated", &x, bantam_graph::Act::Softplus);
+    let rows = g.logit_rows("rows", &x);
+    let graph = g.finish(&rows).unwrap();
+    let options =
+        CompileOptions { max_rows: 8, max_logit_rows: 8, max_tentative: 0, k_type: KvType::F16, v_type: KvType::F16 };
+    let backend = CpuBackend::new(1).unwrap();
+    match backend.compile(&graph, &PLAIN.weights(), &options, &mut |_, _| {}) {
+        Err(CompileError::Unsupported { node, .. }) => assert_eq!(node, "gated"),
+        other => panic!("expected a refusal, found {:?}", other.err()),
+    }
 }

@@ -39,7 +39,7 @@ impl Session {
     pub(crate) fn new(shape: &Shape, setup: Setup) -> Session {
         let backend = CpuBackend::with_isa(setup.threads, setup.isa).unwrap();
         let (k_type, v_type) = (setup.k_type, setup.v_type);
-        let options = CompileOptions { max_rows: MAX_ROWS, max_logit_rows: MAX_ROWS, k_type, v_type };
+        let options = CompileOptions { max_rows: MAX_ROWS, max_logit_rows: MAX_ROWS, max_tentative: 0, k_type, v_type };
         let mut program = backend.compile(&shape.graph(), &shape.weights(), &options, &mut |_, _| {}).unwrap();
         for group in 0..program.groups().len() {
             program.reserve_pages(group, PAGES).unwrap();
@@ -63,7 +63,7 @@ impl Session {
             step.tokens.extend(*tokens);
             let groups = 0..self.program.groups().len();
             let tables = groups.map(|g| self.table(*sequence, g, start, start + tokens.len())).collect();
-            step.sequences.push(SequenceStep { rows: tokens.len(), start, tables });
+            step.sequences.push(SequenceStep { rows: tokens.len(), start, tables, ..SequenceStep::default() });
             let end = first + tokens.len();
             step.logit_rows.extend((end - wanted..end).map(|r| r as u32));
         }

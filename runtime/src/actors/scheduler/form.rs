@@ -175,7 +175,12 @@ impl SchedulerState {
             let first_row = job.step.tokens.len();
             job.step.tokens.extend(sequence.tokens.iter().skip(start).take(sequence.in_step));
             job.step.tokens.extend(std::iter::repeat_n(0, rejected));
-            job.step.sequences.push(SequenceStep { rows, start, tables: lease.tables().to_vec() });
+            job.step.sequences.push(SequenceStep {
+                rows,
+                start,
+                tables: lease.tables().to_vec(),
+                ..SequenceStep::default()
+            });
             let copies = lease.take_copies();
             job.step.copies.extend(copies.iter().map(crate::cache::PendingCopy::copy));
             job.held.extend(copies);

@@ -29,9 +29,8 @@ pub(crate) struct LeaseWork {
     pub(crate) id: u64,
     pub(crate) lease: Lease,
     /// Show the state of these tokens, the first of the sequence, to other requests.
-    pub(crate) publish: Option<Vec<u32>>,
-    /// Whether others are likely to go on from there.
-    pub(crate) resume: Resume,
+    /// With them: whether others are likely to go on from there.
+    pub(crate) publish: Option<(Vec<u32>, Resume)>,
     /// Tokens that pages are wanted for.
     pub(crate) grow_to: usize,
     /// Whether they are there.
@@ -102,8 +101,8 @@ impl Actor for Kv {
 const NAMESPACE: u64 = 0;
 
 fn prepare(cache: &mut StateCache, item: &mut LeaseWork) -> Result<(), ActorProcessingErr> {
-    if let Some(tokens) = &item.publish {
-        cache.publish(&mut item.lease, tokens, item.resume)?;
+    if let Some((tokens, resume)) = &item.publish {
+        cache.publish(&mut item.lease, tokens, *resume)?;
     }
     item.grown = cache.grow(&mut item.lease, item.grow_to).is_ok();
     Ok(())

@@ -22,11 +22,20 @@ const PROMPT_PART_BESIDE_DECODE: usize = 4;
 /// Pages are asked for so many tokens at a time, so that most decoding steps need none.
 const GROW_BY: usize = 16;
 
+/// Tokens of a prefix that another sequence is about to compute from which on waiting for it pays.
+const WORTH_WAITING: usize = 32;
+
+/// Tokens that two sequences begin with alike.
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
 impl SchedulerState {
     /// Starts the next step if there is anything to compute.
     pub(super) async fn next_step(&mut self) -> Result<(), ActorProcessingErr> {
         self.retire_cancelled()?;
         self.assign_slots()?;
+        self.publish().await?;
         self.choose().await?;
         self.provide_pages().await?;
         let Some(job) = self.build() else { return Ok(()) };
@@ -53,7 +62,7 @@ impl SchedulerState {
             if self.running[index].is_decoding() || budget.prompt_spent() || logit_rows == 0 {
                 continue;
             }
-            if !self.running[index].has_room() {
+            if !self.running[index].has_room() || self.waits_for_prefix(index) {
                 continue;
             }
             self.acquire(index).await?;
@@ -69,6 +78,19 @@ impl SchedulerState {
             };
         }
         Ok(())
+    }
+
+    /// Whether an older sequence is computing a prefix that this one, not begun yet, can have once it is there. Nobody
+    /// computes what is being computed; if the older one goes away, this one computes it.
+    fn waits_for_prefix(&self, index: usize) -> bool {
+        let sequence = &self.running[index];
+        if sequence.lease.is_some() || !sequence.share {
+            return false;
+        }
+        self.running[..index].iter().any(|older| {
+            let more = older.share && older.lease.is_some() && !older.started;
+            more && common(&older.tokens, &sequence.tokens) >= older.done() + WORTH_WAITING
+        })
     }
 
     /// Begins a sequence at its longest cached prefix. At least one token is left to compute, for its logits.
@@ -87,49 +109,69 @@ impl SchedulerState {
         }
         sequence.published = lease.len();
         sequence.branch = branch;
+        sequence.grown_to = 0;
         sequence.lease = Some(lease);
         Ok(())
+    }
+
+    /// Shows the rows of earlier steps to others, before anyone looks for a prefix.
+    async fn publish(&mut self) -> Result<(), ActorProcessingErr> {
+        let mut work = Vec::new();
+        for sequence in &mut self.running {
+            let Some(publish) = sequence.to_publish() else { continue };
+            let resume = sequence.resume();
+            if let Some(lease) = sequence.lease.take() {
+                work.push(LeaseWork { id: sequence.id, lease, publish: Some((publish, resume)), grow_to: 0, grown: false });
+            }
+        }
+        self.prepare(work).await.map(|_| ())
     }
 
     /// Gets pages for all chosen rows. While they do not suffice, the youngest sequence is displaced.
     async fn provide_pages(&mut self) -> Result<(), ActorProcessingErr> {
         loop {
-            let work = self.lease_work();
-            if work.is_empty() {
-                return Ok(());
-            }
-            let done = ractor::call!(self.arguments.kv, |reply| KvMessage::Prepare { work, reply })?;
-            let mut short = false;
-            for item in done {
-                short |= !item.grown;
-                if let Some(sequence) = self.running.iter_mut().find(|s| s.id == item.id) {
-                    sequence.published = item.publish.map_or(sequence.published, |tokens| tokens.len());
-                    sequence.lease = Some(item.lease);
-                }
-            }
-            if !short {
+            let work = self.growth();
+            if self.prepare(work).await? {
                 return Ok(());
             }
             self.displace_youngest()?;
         }
     }
 
-    /// Leases that the kv actor must see before the step: those whose new rows others should find, and those that lack
-    /// pages. Whatever is published is grown in the same message, because publishing may replace its last page by an
-    /// equal one that others write no more.
-    fn lease_work(&mut self) -> Vec<LeaseWork> {
+    /// Has leases published and grown; false if one could not grow.
+    async fn prepare(&mut self, work: Vec<LeaseWork>) -> Result<bool, ActorProcessingErr> {
+        if work.is_empty() {
+            return Ok(true);
+        }
+        let done = ractor::call!(self.arguments.kv, |reply| KvMessage::Prepare { work, reply })?;
+        let mut all = true;
+        for item in done {
+            all &= item.grown;
+            if let Some(sequence) = self.running.iter_mut().find(|s| s.id == item.id) {
+                if let Some((tokens, _)) = item.publish {
+                    sequence.published = tokens.len();
+                    sequence.grown_to = 0;
+                } else if item.grown {
+                    sequence.grown_to = item.grow_to;
+                }
+                sequence.lease = Some(item.lease);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Leases whose chosen rows were not provided for since they were last published: publishing may replace a lease's last
+    /// page by an equal one that is written no more.
+    fn growth(&mut self) -> Vec<LeaseWork> {
         let mut work = Vec::new();
         for sequence in self.running.iter_mut().filter(|s| s.in_step > 0) {
-            let Some(lease) = &sequence.lease else { continue };
-            let end = lease.len() + sequence.in_step + sequence.rejected();
-            let publish = sequence.to_publish();
-            if publish.is_none() && end <= lease.reserved() {
+            let end = sequence.done() + sequence.in_step + sequence.rejected();
+            if end <= sequence.grown_to {
                 continue;
             }
-            let grow_to = end.next_multiple_of(GROW_BY).max(lease.reserved());
-            let resume = sequence.resume();
             if let Some(lease) = sequence.lease.take() {
-                work.push(LeaseWork { id: sequence.id, lease, publish, resume, grow_to, grown: false });
+                let grow_to = end.next_multiple_of(GROW_BY);
+                work.push(LeaseWork { id: sequence.id, lease, publish: None, grow_to, grown: false });
             }
         }
         work

@@ -177,6 +177,7 @@ impl SchedulerState {
             cached: 0,
             lease: None,
             branch: 0,
+            grown_to: 0,
             published: 0,
             sampler: Some(job.sampler),
             in_step: 0,

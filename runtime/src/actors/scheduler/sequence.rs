@@ -31,6 +31,8 @@ pub(crate) struct Sequence {
     pub(crate) lease: Option<Lease>,
     /// Tokens that earlier requests began with alike.
     pub(crate) branch: usize,
+    /// Tokens that pages are there for, to be written by this sequence alone.
+    pub(crate) grown_to: usize,
     /// Tokens that others can find.
     pub(crate) published: usize,
     /// Away while a step draws with it.

@@ -1,29 +1,53 @@
 //! The ops that look at one row at a time.
 
-use bantam_graph::{Act, Embed, Norm, NormKind, Pairing, Rope, RopeScaling, Route, Scoring};
+use bantam_graph::{
+    Act, Concat, Embed, GluLimit, Linear, NgramHash, Norm, NormKind, Pairing, Rope, RopeScaling, Slice,
+};
 
-use super::{Tensor, Value};
+use super::{Run, Tensor, Value};
 
 pub(crate) fn embed(o: &Embed, ids: &Value, table: &Tensor) -> Value {
     let width = table.shape[1];
-    ids.by_row(width, |id| {
-        let start = id[0] as usize * width;
-        table.data[start..start + width].iter().map(|x| x * f64::from(o.scale)).collect()
-    })
+    let entry = |id: &f64| table.data[*id as usize * width..][..width].iter().map(|x| x * f64::from(o.scale));
+    ids.by_row(ids.width * width, |ids| ids.iter().flat_map(entry).collect())
 }
 
-pub(crate) fn linear(x: &Value, weight: &Tensor, bias: Option<&Tensor>) -> Value {
-    x.by_row(weight.shape[0], |row| {
-        let mut y = product(&weight.data, row);
-        if let Some(bias) = bias {
-            y.iter_mut().zip(&bias.data).for_each(|(y, b)| *y += b);
+pub(crate) fn lookup(ids: &Value, table: &Tensor) -> Value {
+    let width = table.shape[1];
+    ids.by_row(width, |id| table.data[id[0] as usize * width..][..width].to_vec())
+}
+
+pub(super) fn ngram_hash(run: &Run<'_>, o: &NgramHash) -> Value {
+    let ids: Vec<&Value> = o.ids.iter().map(|ids| run.value(ids)).collect();
+    let mut data = Vec::new();
+    for row in 0..ids[0].rows().len() {
+        let mut context: Vec<u64> = ids.iter().map(|ids| ids.row(row)[0] as u64).collect();
+        let boundary = u64::from(o.boundary);
+        if let Some(cut) = context.iter().skip(1).position(|&id| id == boundary) {
+            context[cut + 1..].fill(boundary);
         }
-        y
+        for head in &o.heads {
+            let products = context.iter().zip(&o.multipliers).map(|(id, m)| id.wrapping_mul(*m));
+            let mixed = products.take(head.order).fold(0, |mixed, product| mixed ^ product);
+            data.push(f64::from(head.offset) + (mixed % u64::from(head.rows)) as f64);
+        }
+    }
+    Value { width: o.heads.len(), data }
+}
+
+pub(crate) fn linear(o: &Linear, x: &Value, weight: &Tensor, bias: Option<&Tensor>) -> Value {
+    let &[.., out, cols] = weight.shape.as_slice() else { panic!("`{}` is no matrix", o.weight) };
+    let matrices: Vec<&[f64]> = weight.data.chunks_exact(out * cols).collect();
+    let runs = x.width / cols;
+    x.by_row(runs * out, |row| {
+        let products = row.chunks_exact(cols).zip(matrices.iter().cycle()).flat_map(|(x, matrix)| product(matrix, x));
+        let biases = bias.map_or(&[0.0][..], |bias| &bias.data);
+        products.zip(biases.iter().cycle()).map(|(y, bias)| y + bias).collect()
     })
 }
 
 /// The rows of a matrix times a vector.
-fn product(matrix: &[f64], x: &[f64]) -> Vec<f64> {
+pub(crate) fn product(matrix: &[f64], x: &[f64]) -> Vec<f64> {
     matrix.chunks_exact(x.len()).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
 }
 
@@ -31,14 +55,17 @@ pub(crate) fn norm(o: &Norm, x: &Value, weight: Option<&Tensor>) -> Value {
     let group = o.group.unwrap_or(x.width);
     x.by_row(x.width, |row| {
         row.chunks_exact(group)
-            .flat_map(|run| {
+            .enumerate()
+            .flat_map(|(g, run)| {
                 let squares = run.iter().map(|x| x * x).sum::<f64>();
                 let size = match o.kind {
                     NormKind::Rms => squares / group as f64,
                     NormKind::L2 => squares,
                 };
                 let inverse = 1.0 / (size + f64::from(o.eps)).sqrt();
-                (0..group).map(move |i| run[i] * inverse * weight.map_or(1.0, |w| w.data[i]))
+                // A weight as wide as the row goes on over its groups.
+                let factor = move |i: usize| weight.map_or(1.0, |w| w.data[(g * group + i) % w.data.len()]);
+                (0..group).map(move |i| run[i] * inverse * factor(i))
             })
             .collect()
     })
@@ -55,12 +82,14 @@ pub(crate) fn rope(o: &Rope, x: &Value, positions: &Value, factors: Option<&Tens
         for head in row.chunks_exact_mut(o.head_dim) {
             for j in 0..pairs {
                 let angle = position * frequency(o, j) / factors.map_or(1.0, |f| f.data[j]);
-                let (sin, cos) = (angle.sin() * magnitude, angle.cos() * magnitude);
+                let direction = if o.inverse { -magnitude } else { magnitude };
+                let (sin, cos) = (angle.sin() * direction, angle.cos() * magnitude);
                 let (first, second) = match o.pairing {
                     Pairing::Interleaved => (2 * j, 2 * j + 1),
                     Pairing::Halves => (j, j + pairs),
                     Pairing::HeadHalves => (j, j + o.head_dim / 2),
                 };
+                let (first, second) = (o.offset + first, o.offset + second);
                 let (a, b) = (head[first], head[second]);
                 head[first] = a * cos - b * sin;
                 head[second] = b * cos + a * sin;
@@ -105,36 +134,50 @@ pub(crate) fn activate(act: Act, x: f64) -> f64 {
     }
 }
 
-pub(crate) fn mul(a: &Value, b: &Value) -> Value {
-    if b.width == a.width {
-        return a.zip(b, |a, b| a * b);
+/// A gated product with its bounds.
+pub(crate) fn gated(act: Act, limit: Option<GluLimit>, gate: f64, up: f64) -> f64 {
+    match limit {
+        None => activate(act, gate) * up,
+        Some(GluLimit::BeforeAct(limit)) => {
+            let limit = f64::from(limit);
+            activate(act, gate.min(limit)) * up.clamp(-limit, limit)
+        }
+        Some(GluLimit::AfterAct(limit)) => {
+            let limit = f64::from(limit);
+            activate(act, gate).min(limit) * up.clamp(-limit, limit)
+        }
     }
-    let mut factors = b.data.iter();
-    a.by_row(a.width, |row| {
-        let factor = factors.next().expect("a factor per row");
-        row.iter().map(|x| x * factor).collect()
+}
+
+/// Entries of a row with those of another that is as wide, or narrower: then each meets a run of neighbours.
+pub(crate) fn spread(row: &[f64], other: &[f64], f: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    let run = row.len() / other.len();
+    row.iter().enumerate().map(|(i, &x)| f(x, other[i / run])).collect()
+}
+
+pub(crate) fn affine(x: &Value, scale: Option<&Tensor>, bias: Option<&Tensor>) -> Value {
+    x.by_row(x.width, |row| {
+        let scaled = scale.map_or(row.to_vec(), |scale| spread(row, &scale.data, |x, scale| x * scale));
+        bias.map_or(scaled.clone(), |bias| spread(&scaled, &bias.data, |x, bias| x + bias))
     })
 }
 
-/// Ids and weights of the chosen experts, best first.
-pub(crate) fn route(o: &Route, scores: &Value) -> (Value, Value) {
-    let mut ids = Vec::new();
-    let mut weights = Vec::new();
-    for row in scores.rows() {
-        let probabilities = match o.scoring {
-            Scoring::Softmax => softmax(row),
-            Scoring::Sigmoid => row.iter().map(|&x| activate(Act::Sigmoid, x)).collect(),
-            Scoring::SqrtSoftplus => row.iter().map(|&x| activate(Act::Softplus, x).sqrt()).collect(),
-        };
-        let mut order: Vec<usize> = (0..row.len()).collect();
-        order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
-        order.truncate(o.used);
-        let chosen: f64 = order.iter().map(|&e| probabilities[e]).sum();
-        let divisor = if o.normalize { chosen } else { 1.0 };
-        weights.extend(order.iter().map(|&e| probabilities[e] / divisor * f64::from(o.scale)));
-        ids.extend(order.iter().map(|&e| e as f64));
-    }
-    (Value { width: o.used, data: ids }, Value { width: o.used, data: weights })
+pub(crate) fn slice(o: &Slice, x: &Value) -> Value {
+    x.by_row(o.groups * o.len, |row| {
+        row.chunks_exact(row.len() / o.groups).flat_map(|run| run[o.start..o.start + o.len].to_vec()).collect()
+    })
+}
+
+pub(crate) fn concat(o: &Concat, parts: &[&Value]) -> Value {
+    let width = parts.iter().map(|part| part.width).sum();
+    let rows = 0..parts[0].rows().len();
+    let group = |row: usize, group: usize| {
+        parts.iter().flat_map(move |part| {
+            let run = part.width / o.groups;
+            part.row(row)[group * run..(group + 1) * run].iter().copied()
+        })
+    };
+    Value { width, data: rows.flat_map(|row| (0..o.groups).flat_map(move |g| group(row, g))).collect() }
 }
 
 pub(crate) fn softmax(x: &[f64]) -> Vec<f64> {
@@ -142,25 +185,4 @@ pub(crate) fn softmax(x: &[f64]) -> Vec<f64> {
     let exps: Vec<f64> = x.iter().map(|x| (x - max).exp()).collect();
     let sum: f64 = exps.iter().sum();
     exps.iter().map(|e| e / sum).collect()
-}
-
-pub(crate) fn experts(act: Act, x: &Value, ids: &Value, weights: &Value, [gate, up, down]: [&Tensor; 3]) -> Value {
-    let mut out = Vec::with_capacity(x.data.len());
-    for (row, x) in x.rows().enumerate() {
-        let mut sum = vec![0.0; x.len()];
-        for (&id, &weight) in ids.row(row).iter().zip(weights.row(row)) {
-            let gate = product(expert(gate, id as usize), x);
-            let up = product(expert(up, id as usize), x);
-            let inner: Vec<f64> = gate.iter().zip(&up).map(|(&g, &u)| activate(act, g) * u).collect();
-            let y = product(expert(down, id as usize), &inner);
-            sum.iter_mut().zip(&y).for_each(|(sum, y)| *sum += weight * y);
-        }
-        out.extend(sum);
-    }
-    Value { width: x.width, data: out }
-}
-
-fn expert(matrices: &Tensor, id: usize) -> &[f64] {
-    let size = matrices.shape[1] * matrices.shape[2];
-    &matrices.data[id * size..(id + 1) * size]
 }

@@ -45,6 +45,14 @@ pub enum TokenizerError {
         /// What was expected and what was found.
         reason: String,
     },
+    /// A text beyond what positions can count.
+    #[error("the text has {bytes} bytes, more than the {most} that can be tokenized at once")]
+    TooLong {
+        /// The text's length.
+        bytes: usize,
+        /// The longest that is taken.
+        most: usize,
+    },
     /// The metadata lack a key or hold a value of another type.
     #[error(transparent)]
     Metadata(#[from] bantam_gguf::GgufError),

@@ -81,3 +81,75 @@ fn large_vocabularies_give_the_ids_of_the_models_own_tokenizers() {
     let failures: Vec<String> = names.iter().flat_map(|name| failures(&directory, name)).collect();
     assert_eq!(failures, Vec::<String>::new(), "of {names:?}");
 }
+
+/// The models among the large fixtures, with their expectations.
+fn models(expectations: &str) -> Vec<(String, Tokenizer, Value)> {
+    let Some(root) = std::env::var_os("BANTAM_FIXTURES") else {
+        eprintln!("skipped: BANTAM_FIXTURES is not set");
+        return Vec::new();
+    };
+    let directories = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let load = |directory: PathBuf| {
+        let (expected, file) = (directory.join(expectations), directory.join("model.gguf"));
+        if !expected.exists() || !file.exists() {
+            return None;
+        }
+        let file = GgufFile::open(file).unwrap();
+        let name = directory.file_name().unwrap().to_string_lossy().into_owned();
+        file.metadata().value("tokenizer.ggml.model")?;
+        Some((name, Tokenizer::from_gguf(file.metadata()).unwrap(), json(&expected)))
+    };
+    directories.filter_map(load).collect()
+}
+
+#[test]
+fn models_give_the_recorded_ids() {
+    for (name, tokenizer, expected) in models("expect.json") {
+        for case in expected["tokenize"].as_array().into_iter().flatten() {
+            let found = tokenizer.encode(case["text"].as_str().unwrap(), Specials::Parse).unwrap();
+            assert_eq!(found, ids(&case["ids"]), "{name}: {}", case["text"]);
+        }
+    }
+    for (name, tokenizer, expected) in models("text.json") {
+        assert_eq!(tokenizer.add_bos(), expected["tokenizer"]["bos_added"], "{name}");
+        for case in expected["tokenizer"]["vectors"].as_array().unwrap() {
+            // llama.cpp takes some control tokens of these vectors for user-defined ones; parsed they are the same.
+            let (specials, want) = match &case["ids_parse_special"] {
+                Value::Null => (Specials::Plain, &case["ids"]),
+                parsed => (Specials::Parse, parsed),
+            };
+            let found = tokenizer.encode(case["text"].as_str().unwrap(), specials).unwrap();
+            assert_eq!(found, ids(want), "{name}: {}", case["text"]);
+            let decoded = tokenizer.decode(&found, false);
+            assert_eq!(String::from_utf8_lossy(&decoded), case["decoded"].as_str().unwrap(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn embedding_models_frame_texts_as_recorded() {
+    for (name, tokenizer, expected) in models("expect.json") {
+        for item in expected["items"].as_array().into_iter().flatten().filter(|item| !item["token_ids"].is_null()) {
+            let found = tokenizer.frame(tokenizer.encode(item["text"].as_str().unwrap(), Specials::Plain).unwrap());
+            assert_eq!(found, ids(&item["token_ids"]), "{name}: {}", item["text"]);
+        }
+    }
+}
+
+#[test]
+fn checkpoints_give_the_ids_of_their_gguf() {
+    let Some(root) = std::env::var_os("BANTAM_FIXTURES").map(PathBuf::from) else {
+        eprintln!("skipped: BANTAM_FIXTURES is not set");
+        return;
+    };
+    let texts = json(&root.join("tokenizers/splits.json"))["texts"].clone();
+    for (name, tokenizer, _) in models("expect.json") {
+        let Ok(description) = std::fs::read(root.join(&name).join("hf/tokenizer.json")) else { continue };
+        let from_json = Tokenizer::from_hf_json(&description, None).unwrap();
+        for text in texts.as_array().unwrap() {
+            let text = text.as_str().unwrap();
+            let want = tokenizer.encode(text, Specials::Parse).unwrap();
+            assert_eq!(from_json.encode(text, Specials::Parse).unwrap(), want, "{name}: {text:?}");
+        }
+    }
+}

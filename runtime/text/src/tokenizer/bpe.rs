@@ -1,8 +1,5 @@
 //! Byte-level byte-pair encoding, GPT-2 style: every byte is a token, so any text can be spelled.
 
-use tokenizers::normalizers::NFC;
-use tokenizers::{NormalizedString, Normalizer};
-
 use super::alphabet;
 use super::merge::{RankedMerges, Symbols};
 use super::pieces::PieceCache;
@@ -30,20 +27,10 @@ impl ByteLevel {
 
     /// Appends the ids of `text`, which holds no special tokens.
     pub(crate) fn encode(&self, text: &str, vocabulary: &Vocabulary, ids: &mut Vec<u32>) {
-        if self.pre.nfc && text.chars().any(may_not_be_nfc) {
-            let mut normalized = NormalizedString::from(text);
-            // The library's own tables, which are the ones that the models' tokenizers were used with.
-            if NFC.normalize(&mut normalized).is_ok() {
-                return self.encode_normalized(normalized.get(), vocabulary, ids);
-            }
-        }
-        self.encode_normalized(text, vocabulary, ids);
-    }
-
-    fn encode_normalized(&self, text: &str, vocabulary: &Vocabulary, ids: &mut Vec<u32>) {
+        let text = self.pre.normalized(text);
         let mut cache = PieceCache::default();
         let mut symbols = Symbols::default();
-        self.pre.splitter.split(text, &mut |piece| {
+        self.pre.splitter.split(&text, &mut |piece| {
             cache.encode(piece, ids, |ids| self.encode_piece(piece, vocabulary, &mut symbols, ids));
         });
     }
@@ -73,9 +60,4 @@ impl ByteLevel {
         let kind = vocabulary.token_type(id)?;
         matches!(kind, TokenType::Normal | TokenType::UserDefined).then_some(id)
     }
-}
-
-/// Everything below U+0300 is its own NFC.
-fn may_not_be_nfc(c: char) -> bool {
-    c >= '\u{300}'
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::bpe::ByteLevel;
 use super::characters::{CharacterLevel, Rule};
+use super::library::Library;
 use super::merge::RankedMerges;
 use super::spec::TokenizerSpec;
 use super::specials::SpecialTokens;
@@ -13,7 +14,54 @@ use super::vocab::{Spelling, Vocabulary};
 use super::{Engine, Framing, Inner, Tokenizer};
 use crate::TokenizerError;
 
-const MODELS: [&str; 3] = ["gpt2", "llama", "gemma4"];
+/// The algorithms, as `tokenizer.ggml.model` names them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Algorithm {
+    /// Byte-level BPE with merges.
+    ByteLevel,
+    /// SentencePiece BPE by scores.
+    SentencePiece,
+    /// BPE on characters with merges.
+    CharacterLevel,
+    WordPiece,
+    Unigram,
+}
+
+const ALGORITHMS: [(&str, Algorithm); 5] = [
+    ("gpt2", Algorithm::ByteLevel),
+    ("llama", Algorithm::SentencePiece),
+    ("gemma4", Algorithm::CharacterLevel),
+    ("bert", Algorithm::WordPiece),
+    ("t5", Algorithm::Unigram),
+];
+
+impl Algorithm {
+    fn named(model: &str) -> Result<Self, TokenizerError> {
+        let known = || ALGORITHMS.map(|(name, _)| name).join(", ");
+        let found = ALGORITHMS.iter().find(|(name, _)| *name == model);
+        found
+            .map(|(_, algorithm)| *algorithm)
+            .ok_or_else(|| TokenizerError::UnknownModel { model: model.to_owned(), known: known() })
+    }
+
+    fn spelling(self) -> Spelling {
+        if self == Self::ByteLevel { Spelling::Bytes } else { Spelling::Spaces }
+    }
+
+    fn needs_scores(self) -> bool {
+        matches!(self, Self::SentencePiece | Self::Unigram)
+    }
+
+    /// The special ids of files that name none.
+    fn default_ids(self) -> &'static [(&'static str, u32)] {
+        match self {
+            Self::SentencePiece => &[("bos", 1), ("eos", 2), ("unk", 0)],
+            Self::WordPiece => &[("unk", 100), ("sep", 102), ("pad", 0), ("cls", 101), ("mask", 103)],
+            Self::Unigram => &[("eos", 1), ("unk", 2), ("pad", 0)],
+            Self::ByteLevel | Self::CharacterLevel => &[],
+        }
+    }
+}
 
 impl Tokenizer {
     /// Builds the tokenizer that `spec` describes.
@@ -22,29 +70,43 @@ impl Tokenizer {
     /// An algorithm or a pre-tokenizer that is not known, and arrays that do not fit the vocabulary, by name. Special ids
     /// outside the vocabulary are left out with a warning.
     pub fn new(mut spec: TokenizerSpec) -> Result<Self, TokenizerError> {
-        check(&spec)?;
+        let algorithm = Algorithm::named(&spec.model)?;
+        check(algorithm, &spec)?;
+        let pre = if algorithm == Algorithm::ByteLevel { Some(PreTokenizer::from_spec(&spec)?) } else { None };
+        let ids = special_ids(algorithm, &spec);
+        let adds_bos = pre.as_ref().is_some_and(|pre| pre.adds_bos);
+        let framing = framing(algorithm, &spec, ids, adds_bos);
+        let library = match algorithm {
+            Algorithm::WordPiece => Some(Library::word_piece(&spec, framing.id("unk"))?),
+            Algorithm::Unigram => Some(Library::unigram(&spec, framing.id("unk"))?),
+            _ => None,
+        };
         let tokens = std::mem::take(&mut spec.tokens);
         let types = std::mem::take(&mut spec.token_types);
-        let framing = framing(&spec, tokens.len());
-        let spelling = if spec.model == "gpt2" { Spelling::Bytes } else { Spelling::Spaces };
-        let vocabulary = Vocabulary::new(tokens, types, spelling);
-        let (engine, adds_bos) = engine(&spec, &framing, &vocabulary)?;
-        let specials = SpecialTokens::of(&vocabulary, spelling == Spelling::Spaces)?;
+        let vocabulary = Vocabulary::new(tokens, types, algorithm.spelling());
+        let add_prefix = algorithm == Algorithm::SentencePiece && spec.add_space_prefix.unwrap_or(true);
+        let characters =
+            |rule| CharacterLevel::new(rule, add_prefix, framing.id("unk"), &vocabulary).map(Engine::Characters);
+        let engine = match (library, pre) {
+            (Some(library), _) => Engine::Library(library),
+            (None, Some(pre)) => Engine::Bytes(ByteLevel::new(pre, &spec.merges, &vocabulary)),
+            (None, None) if algorithm == Algorithm::SentencePiece => characters(Rule::by_score(&spec.scores))?,
+            (None, None) => characters(Rule::Ranks(RankedMerges::new(&spec.merges, &vocabulary)))?,
+        };
+        let specials = SpecialTokens::of(&vocabulary, matches!(engine, Engine::Characters(_)))?;
+        let suppressed = std::mem::take(&mut spec.suppressed);
         Ok(Self(Arc::new(Inner {
             specials,
             engine,
-            framing: Framing { add_bos: framing.add_bos || adds_bos, ..framing },
-            strips_leading_space: add_space_prefix(&spec),
-            suppressed: std::mem::take(&mut spec.suppressed),
+            framing,
+            strips_leading_space: add_prefix,
+            suppressed,
             vocabulary,
         })))
     }
 }
 
-fn check(spec: &TokenizerSpec) -> Result<(), TokenizerError> {
-    if !MODELS.contains(&spec.model.as_str()) {
-        return Err(TokenizerError::UnknownModel { model: spec.model.clone(), known: MODELS.join(", ") });
-    }
+fn check(algorithm: Algorithm, spec: &TokenizerSpec) -> Result<(), TokenizerError> {
     if spec.tokens.is_empty() {
         return Err(missing(spec, "tokens"));
     }
@@ -54,7 +116,7 @@ fn check(spec: &TokenizerSpec) -> Result<(), TokenizerError> {
     }
     fits("tokenizer.ggml.token_type", spec.token_types.len(), spec)?;
     fits("tokenizer.ggml.scores", spec.scores.len(), spec)?;
-    if spec.model == "llama" && spec.scores.is_empty() {
+    if algorithm.needs_scores() && spec.scores.is_empty() {
         return Err(missing(spec, "scores"));
     }
     Ok(())
@@ -70,47 +132,38 @@ fn fits(key: &'static str, found: usize, spec: &TokenizerSpec) -> Result<(), Tok
     if found == 0 || found >= expected { Ok(()) } else { Err(TokenizerError::Length { key, expected, found }) }
 }
 
-fn add_space_prefix(spec: &TokenizerSpec) -> bool {
-    spec.model == "llama" && spec.add_space_prefix.unwrap_or(true)
-}
-
-fn engine(spec: &TokenizerSpec, framing: &Framing, vocabulary: &Vocabulary) -> Result<(Engine, bool), TokenizerError> {
-    let unknown = framing.id("unk");
-    let characters = |rule| -> Result<_, TokenizerError> {
-        let engine = CharacterLevel::new(rule, add_space_prefix(spec), unknown, vocabulary)?;
-        Ok((Engine::Characters(engine), false))
-    };
-    Ok(match spec.model.as_str() {
-        "gpt2" => {
-            let pre = PreTokenizer::from_spec(spec)?;
-            let adds_bos = pre.adds_bos && spec.add_bos.is_none();
-            (Engine::Bytes(ByteLevel::new(pre, &spec.merges, vocabulary)), adds_bos)
-        }
-        "gemma4" => characters(Rule::Ranks(RankedMerges::new(&spec.merges, vocabulary)))?,
-        _ => characters(Rule::by_score(&spec.scores))?,
-    })
-}
-
-/// The special ids, with the algorithm's own where the file names none.
-fn framing(spec: &TokenizerSpec, vocab_size: usize) -> Framing {
-    let defaults: &[(&str, u32)] = match spec.model.as_str() {
-        "llama" => &[("bos", 1), ("eos", 2), ("unk", 0)],
-        _ => &[],
-    };
-    let mut ids: BTreeMap<String, u32> = defaults.iter().map(|(role, id)| ((*role).to_owned(), *id)).collect();
-    ids.extend(spec.special_ids.iter().map(|(role, id)| (role.clone(), *id)));
-    ids.retain(|role, id| {
-        let exists = usize::try_from(*id).is_ok_and(|id| id < vocab_size);
-        if !exists {
+/// The special ids that exist, with the algorithm's own where the file names none.
+fn special_ids(algorithm: Algorithm, spec: &TokenizerSpec) -> BTreeMap<String, u32> {
+    let vocab_size = spec.tokens.len();
+    let exists = |id: u32| usize::try_from(id).is_ok_and(|id| id < vocab_size);
+    let defaults = algorithm.default_ids().iter().map(|(role, id)| ((*role).to_owned(), *id));
+    let mut ids: BTreeMap<String, u32> = defaults.filter(|(_, id)| exists(*id)).collect();
+    for (role, id) in &spec.special_ids {
+        if exists(*id) {
+            ids.insert(role.clone(), *id);
+        } else {
             tracing::warn!("the {role} token id {id} is left out: there are only {vocab_size} tokens");
+            ids.remove(role);
         }
-        exists
-    });
-    let add_bos = match spec.model.as_str() {
-        // Files that say otherwise were wrong: the model degenerates without.
-        "gemma4" => true,
-        "llama" => spec.add_bos.unwrap_or(true),
-        _ => spec.add_bos.unwrap_or(false),
+    }
+    ids
+}
+
+fn framing(algorithm: Algorithm, spec: &TokenizerSpec, ids: BTreeMap<String, u32>, pre_adds_bos: bool) -> Framing {
+    let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
+    let add_bos = match algorithm {
+        // Gemma files that say otherwise were wrong (the model degenerates without), and WordPiece has no other way.
+        Algorithm::CharacterLevel | Algorithm::WordPiece => true,
+        Algorithm::SentencePiece => spec.add_bos.unwrap_or(true),
+        Algorithm::ByteLevel => spec.add_bos.unwrap_or(pre_adds_bos),
+        Algorithm::Unigram => spec.add_bos.unwrap_or(false),
     };
-    Framing { ids, add_bos, add_eos: spec.add_eos.unwrap_or(false), add_sep: spec.add_sep.unwrap_or(false) }
+    // BERT's [CLS] has a role of its own in older files.
+    let first = ids.get("bos").or_else(|| ids.get("cls").filter(|_| algorithm == Algorithm::WordPiece));
+    prefix.extend(first.filter(|_| add_bos));
+    let add_sep = algorithm == Algorithm::WordPiece || spec.add_sep.unwrap_or(false);
+    suffix.extend(ids.get("sep").filter(|_| add_sep));
+    let add_eos = spec.add_eos.unwrap_or(algorithm == Algorithm::Unigram);
+    suffix.extend(ids.get("eos").filter(|_| add_eos && algorithm != Algorithm::WordPiece));
+    Framing { ids, prefix, suffix }
 }

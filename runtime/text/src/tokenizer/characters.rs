@@ -2,6 +2,7 @@
 //! byte tokens. Pairs are joined by the score of the result (`llama`) or by ranked merges (`gemma4`).
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use super::merge::{Merge, RankedMerges, Symbol, Symbols};
 use super::pieces::PieceCache;
@@ -81,13 +82,13 @@ impl CharacterLevel {
         symbols.clear();
         for (at, c) in piece.char_indices() {
             let range = at..at + c.len_utf8();
-            let id = token_of(piece, range.start, range.end, vocabulary);
+            let id = token_of(piece, range.clone(), vocabulary);
             symbols.push(range, id);
         }
         match &self.rule {
             Rule::Ranks(merges) => symbols.merge(|left, right| merges.join(left, right)),
             Rule::Scores(ranks) => symbols.merge(|left, right| {
-                let id = token_of(piece, left.range.start, right.range.end, vocabulary)?;
+                let id = token_of(piece, left.range().start..right.range().end, vocabulary)?;
                 Some(Merge { rank: *ranks.get(usize::try_from(id).ok()?)?, id })
             }),
         }
@@ -112,7 +113,7 @@ impl CharacterLevel {
     /// The byte tokens of a symbol, if the vocabulary has them.
     fn spell<'a>(&'a self, piece: &'a str, symbol: &Symbol) -> Option<impl Iterator<Item = u32> + 'a> {
         let bytes = self.bytes.as_ref()?;
-        let text = piece.get(symbol.range.clone())?;
+        let text = piece.get(symbol.range())?;
         Some(text.bytes().filter_map(|byte| bytes.get(usize::from(byte)).copied()))
     }
 }
@@ -135,8 +136,8 @@ impl<'t> Words<'_, 't> {
 }
 
 /// The token that a stretch of text is, if merging may arrive at it.
-fn token_of(text: &str, start: usize, end: usize, vocabulary: &Vocabulary) -> Option<u32> {
-    let id = vocabulary.id(text.get(start..end)?.as_bytes())?;
+fn token_of(text: &str, range: Range<usize>, vocabulary: &Vocabulary) -> Option<u32> {
+    let id = vocabulary.id(text.get(range)?.as_bytes())?;
     is_mergeable(vocabulary.token_type(id)?).then_some(id)
 }
 

@@ -1,23 +1,38 @@
 //! Byte-pair merging with a heap: one routine for merges by rank and merges by score.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::ops::Range;
+
+use rustc_hash::FxHashMap;
 
 use super::vocab::Vocabulary;
 
-const NONE: usize = usize::MAX;
+/// No symbol: the index before the first and behind the last.
+const NONE: u32 = u32::MAX;
 
-/// A stretch of the text that is, or may become, a token.
+/// A stretch of the text that is, or may become, a token. Positions are 32 bits wide, as a text of a million characters
+/// may be one piece and then is as fast as the memory it takes is small.
 #[derive(Clone, Debug)]
 pub(crate) struct Symbol {
-    /// Where in the text.
-    pub(crate) range: Range<usize>,
+    start: u32,
+    end: u32,
     /// Its id, if it is a token as it stands.
     pub(crate) id: Option<u32>,
-    previous: usize,
-    next: usize,
-    merged_away: bool,
+    previous: u32,
+    next: u32,
+}
+
+impl Symbol {
+    /// Where in the text.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    /// A symbol that was joined to the one before it covers nothing.
+    fn is_gone(&self) -> bool {
+        self.start == self.end
+    }
 }
 
 /// The outcome of joining two neighbours.
@@ -31,9 +46,9 @@ pub(crate) struct Merge {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
-    left: usize,
-    right: usize,
-    end: usize,
+    left: u32,
+    right: u32,
+    end: u32,
     id: u32,
 }
 
@@ -50,25 +65,29 @@ impl Symbols {
         self.heap.clear();
     }
 
-    /// Appends a symbol; `range` must begin where the last one ended.
+    /// Appends a symbol. Text beyond 4 GiB is not taken; callers refuse it earlier.
     pub(crate) fn push(&mut self, range: Range<usize>, id: Option<u32>) {
-        let index = self.symbols.len();
-        let previous = index.checked_sub(1).unwrap_or(NONE);
+        let index = u32::try_from(self.symbols.len()).unwrap_or(NONE);
+        let (Ok(start), Ok(end)) = (u32::try_from(range.start), u32::try_from(range.end)) else { return };
         if let Some(last) = self.symbols.last_mut() {
             last.next = index;
         }
-        self.symbols.push(Symbol { range, id, previous, next: NONE, merged_away: false });
+        self.symbols.push(Symbol { start, end, id, previous: index.wrapping_sub(1), next: NONE });
+    }
+
+    fn get(&self, index: u32) -> Option<&Symbol> {
+        self.symbols.get(index as usize)
     }
 
     /// Joins neighbours, best first, until `join` knows no more.
     pub(crate) fn merge(&mut self, join: impl Fn(&Symbol, &Symbol) -> Option<Merge>) {
-        for left in 0..self.symbols.len() {
+        for left in 0..self.symbols.len() as u32 {
             self.propose(left, &join);
         }
         while let Some(Reverse(best)) = self.heap.pop() {
             if self.apply(&best) {
                 self.propose(best.left, &join);
-                if let Some(previous) = self.symbols.get(best.left).map(|symbol| symbol.previous) {
+                if let Some(previous) = self.get(best.left).map(|symbol| symbol.previous) {
                     self.propose(previous, &join);
                 }
             }
@@ -76,34 +95,32 @@ impl Symbols {
     }
 
     /// Puts the pair that begins at `left` on the heap, if it can be joined.
-    fn propose(&mut self, left: usize, join: &impl Fn(&Symbol, &Symbol) -> Option<Merge>) {
-        let Some(first) = self.symbols.get(left) else { return };
+    fn propose(&mut self, left: u32, join: &impl Fn(&Symbol, &Symbol) -> Option<Merge>) {
+        let Some(first) = self.get(left) else { return };
         let right = first.next;
-        let Some(second) = self.symbols.get(right) else { return };
+        let Some(second) = self.get(right) else { return };
         if let Some(Merge { rank, id }) = join(first, second) {
-            self.heap.push(Reverse(Candidate { rank, left, right, end: second.range.end, id }));
+            self.heap.push(Reverse(Candidate { rank, left, right, end: second.end, id }));
         }
     }
 
     /// Joins the pair unless one of its halves has changed since it was proposed.
     fn apply(&mut self, pair: &Candidate) -> bool {
-        let after = match (self.symbols.get(pair.left), self.symbols.get(pair.right)) {
-            (Some(left), Some(right))
-                if !left.merged_away && left.next == pair.right && right.range.end == pair.end =>
-            {
+        let after = match (self.get(pair.left), self.get(pair.right)) {
+            (Some(left), Some(right)) if !left.is_gone() && left.next == pair.right && right.end == pair.end => {
                 right.next
             }
             _ => return false,
         };
-        if let Some(right) = self.symbols.get_mut(pair.right) {
-            right.merged_away = true;
+        if let Some(right) = self.symbols.get_mut(pair.right as usize) {
+            right.start = right.end;
         }
-        if let Some(left) = self.symbols.get_mut(pair.left) {
-            left.range.end = pair.end;
+        if let Some(left) = self.symbols.get_mut(pair.left as usize) {
+            left.end = pair.end;
             left.id = Some(pair.id);
             left.next = after;
         }
-        if let Some(after) = self.symbols.get_mut(after) {
+        if let Some(after) = self.symbols.get_mut(after as usize) {
             after.previous = pair.left;
         }
         true
@@ -111,18 +128,18 @@ impl Symbols {
 
     /// What is left, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Symbol> {
-        self.symbols.iter().filter(|symbol| !symbol.merged_away)
+        self.symbols.iter().filter(|symbol| !symbol.is_gone())
     }
 }
 
 /// Pairs of ids with the rank of their merge and what they become.
-pub(crate) struct RankedMerges(HashMap<(u32, u32), (u32, u32)>);
+pub(crate) struct RankedMerges(FxHashMap<(u32, u32), (u32, u32)>);
 
 impl RankedMerges {
     /// Reads "left right" lines, best first. The separator is the first space behind the first character, since a left
     /// half may itself be a space. Lines whose halves or result are no tokens can never apply and are left out.
     pub(crate) fn new(lines: &[Vec<u8>], vocabulary: &Vocabulary) -> Self {
-        let mut merges = HashMap::with_capacity(lines.len());
+        let mut merges = FxHashMap::with_capacity_and_hasher(lines.len(), Default::default());
         let mut joined = Vec::new();
         for (line, rank) in lines.iter().zip(0..) {
             let Some(space) = line.iter().skip(1).position(|byte| *byte == b' ').map(|at| at + 1) else { continue };

@@ -5,6 +5,8 @@ mod bpe;
 mod build;
 mod characters;
 mod gguf;
+mod hf;
+mod library;
 mod merge;
 mod pieces;
 mod spec;
@@ -19,12 +21,17 @@ use std::sync::Arc;
 
 use bpe::ByteLevel;
 use characters::CharacterLevel;
+use library::Library;
 pub use spec::{TokenType, TokenizerSpec};
-use specials::SpecialTokens;
+use specials::{Found, SpecialTokens};
 pub use stream::StreamDecoder;
 use vocab::Vocabulary;
 
 use crate::TokenizerError;
+
+/// Longest text that is encoded at once, in bytes. Positions in it are kept in 32 bits, also with every space spelled
+/// in three bytes.
+const MAX_TEXT: usize = 1 << 30;
 
 /// Whether control tokens spelled in a text are taken for the tokens. User-defined tokens are recognised in any text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,20 +68,32 @@ struct Inner {
 enum Engine {
     Bytes(ByteLevel),
     Characters(CharacterLevel),
+    Library(Library),
 }
 
-/// The special ids and which of them a plain text gets.
+/// The special ids by role, and those that a plain text gets in front and behind.
+#[derive(Default)]
 struct Framing {
     ids: BTreeMap<String, u32>,
-    add_bos: bool,
-    add_eos: bool,
-    add_sep: bool,
+    prefix: Vec<u32>,
+    suffix: Vec<u32>,
 }
 
 impl Framing {
     fn id(&self, role: &str) -> Option<u32> {
         self.ids.get(role).copied()
     }
+}
+
+/// Appends the ids of the special tokens, and what `encode` makes of the text before, between and behind them.
+fn between(text: &str, found: &[Found], ids: &mut Vec<u32>, encode: impl Fn(&str, &mut Vec<u32>)) {
+    let mut done = 0;
+    for special in found {
+        encode(text.get(done..special.range.start).unwrap_or_default(), ids);
+        ids.push(special.id);
+        done = special.range.end;
+    }
+    encode(text.get(done..).unwrap_or_default(), ids);
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -87,7 +106,7 @@ impl Tokenizer {
     /// The ids of `text`, with nothing added in front or behind.
     ///
     /// # Errors
-    /// Only tokenizers read from a tokenizer.json can fail, with their library's words.
+    /// A text of more than 1 GiB, or one that the `tokenizers` library fails on, where a tokenizer needs it.
     pub fn encode(&self, text: &str, specials: Specials) -> Result<Vec<u32>, TokenizerError> {
         match specials {
             Specials::Parse => self.encode_guarded(text, &[]),
@@ -106,7 +125,7 @@ impl Tokenizer {
         for segment in segments {
             let start = text.len();
             text.push_str(&segment.text);
-            if segment.specials == Specials::Plain {
+            if segment.specials == Specials::Plain && start < text.len() {
                 untrusted.push(start..text.len());
             }
         }
@@ -114,33 +133,32 @@ impl Tokenizer {
     }
 
     fn encode_guarded(&self, text: &str, untrusted: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
-        let inner = &*self.0;
-        let mut ids = Vec::with_capacity(text.len() / 4 + 1);
-        let mut done = 0;
-        for found in inner.specials.find(text, untrusted) {
-            self.encode_between(text.get(done..found.range.start).unwrap_or_default(), &mut ids);
-            ids.push(found.id);
-            done = found.range.end;
+        if text.len() > MAX_TEXT {
+            return Err(TokenizerError::TooLong { bytes: text.len(), most: MAX_TEXT });
         }
-        self.encode_between(text.get(done..).unwrap_or_default(), &mut ids);
+        let Inner { vocabulary, specials, engine, .. } = &*self.0;
+        let found = specials.find(text, untrusted);
+        let mut ids = Vec::with_capacity(text.len() / 4 + 1);
+        match engine {
+            Engine::Bytes(engine) => between(text, &found, &mut ids, |part, ids| engine.encode(part, vocabulary, ids)),
+            Engine::Characters(engine) => {
+                between(text, &found, &mut ids, |part, ids| engine.encode(part, vocabulary, ids));
+            }
+            Engine::Library(engine) => ids = engine.encode(text, &found)?,
+        }
         Ok(ids)
     }
 
-    fn encode_between(&self, text: &str, ids: &mut Vec<u32>) {
-        match &self.0.engine {
-            Engine::Bytes(engine) => engine.encode(text, &self.0.vocabulary, ids),
-            Engine::Characters(engine) => engine.encode(text, &self.0.vocabulary, ids),
-        }
-    }
-
-    /// Puts around the ids of a plain text what the metadata asks for: BOS, EOS, separator. BOS is not doubled.
+    /// Puts around the ids of a plain text what the metadata asks for: BOS, separator, EOS. What is there already is not
+    /// doubled.
     pub fn frame(&self, mut ids: Vec<u32>) -> Vec<u32> {
-        let framing = &self.0.framing;
-        if let Some(bos) = self.bos().filter(|bos| framing.add_bos && ids.first() != Some(bos)) {
-            ids.insert(0, bos);
+        let Framing { prefix, suffix, .. } = &self.0.framing;
+        if !ids.starts_with(prefix) {
+            ids.splice(0..0, prefix.iter().copied());
         }
-        ids.extend(framing.id("sep").filter(|_| framing.add_sep));
-        ids.extend(framing.id("eos").filter(|_| framing.add_eos));
+        if suffix.is_empty() || !ids.ends_with(suffix) {
+            ids.extend_from_slice(suffix);
+        }
         ids
     }
 
@@ -213,12 +231,12 @@ impl Tokenizer {
 
     /// Whether a plain text gets BOS in front.
     pub fn add_bos(&self) -> bool {
-        self.0.framing.add_bos
+        self.bos().is_some_and(|bos| self.0.framing.prefix.contains(&bos))
     }
 
     /// Whether a plain text gets EOS at its end.
     pub fn add_eos(&self) -> bool {
-        self.0.framing.add_eos
+        self.special_id("eos").is_some_and(|eos| self.0.framing.suffix.contains(&eos))
     }
 
     /// Ids that must never be sampled.

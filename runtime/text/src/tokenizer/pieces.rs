@@ -6,7 +6,8 @@ use std::ops::Range;
 /// Longer pieces hardly ever come twice.
 const LONGEST: usize = 64;
 
-/// Where in the output the ids of each piece already are.
+/// Where in the output the ids of each piece already are. The keys come from users, so the hash is one that they cannot
+/// make collide.
 #[derive(Default)]
 pub(crate) struct PieceCache<'t>(HashMap<&'t str, Range<usize>>);
 

@@ -39,16 +39,21 @@ pub(crate) struct Found {
 pub(crate) struct SpecialTokens {
     automaton: AhoCorasick,
     tokens: Vec<Special>,
+    /// The texts of the control tokens, sorted.
+    controls: Vec<String>,
 }
 
 impl SpecialTokens {
     pub(crate) fn new(mut tokens: Vec<Special>) -> Result<Self, TokenizerError> {
         tokens.retain(|token| !token.text.is_empty());
+        let mut controls: Vec<String> =
+            tokens.iter().filter(|token| token.control).map(|token| token.text.clone()).collect();
+        controls.sort_unstable();
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(tokens.iter().map(|token| token.text.as_bytes()))
             .map_err(|error| TokenizerError::Library { what: "indexing special tokens", reason: error.to_string() })?;
-        Ok(Self { automaton, tokens })
+        Ok(Self { automaton, tokens, controls })
     }
 
     /// The control, unknown and user-defined tokens of `vocabulary`. User-defined tokens with spaces are left to
@@ -66,13 +71,17 @@ impl SpecialTokens {
         if tokens.is_empty() { Ok(None) } else { Self::new(tokens).map(Some) }
     }
 
-    /// The special tokens in `text`, in order. Control tokens that overlap a range of `untrusted` are not taken.
+    /// The special tokens in `text`, in order. Control tokens that overlap a range of `untrusted`, which are in order and
+    /// do not overlap, are not taken.
     pub(crate) fn find(&self, text: &str, untrusted: &[Range<usize>]) -> Vec<Found> {
         let mut found: Vec<Found> = Vec::new();
         let mut from = 0;
         while let Some((token, range)) = self.next(text, from) {
-            let refused = token.control && untrusted.iter().any(|part| overlaps(part, &range));
-            if refused && !untrusted.iter().any(|part| part.start <= range.start && range.end <= part.end) {
+            // The first that ends behind the token's start is the only one that can begin the overlap.
+            let part = untrusted.get(untrusted.partition_point(|part| part.end <= range.start));
+            let part = part.filter(|part| token.control && part.start < range.end);
+            let refused = part.is_some();
+            if part.is_some_and(|part| range.start < part.start || part.end < range.end) {
                 // Half typed by the user: a trusted token may begin inside it.
                 from = next_character(text, range.start);
                 continue;
@@ -114,13 +123,15 @@ impl SpecialTokens {
 
     /// Where the longest end of `text` begins that is the beginning of a control token.
     fn started_token(&self, text: &str) -> Option<usize> {
-        let longest = self.tokens.iter().filter(|token| token.control).map(|token| token.text.len()).max()?;
+        let longest = self.controls.iter().map(String::len).max()?;
         let earliest = text.len().saturating_sub(longest);
-        let ends = text.char_indices().map(|(at, _)| at).filter(|at| *at >= earliest);
-        ends.into_iter().find(|at| {
-            text.get(*at..)
-                .is_some_and(|end| self.tokens.iter().any(|token| token.control && token.text.starts_with(end)))
-        })
+        let starts = text.char_indices().rev().map(|(at, _)| at).take_while(|at| *at >= earliest);
+        let begins_token = |at: &usize| {
+            let end = text.get(*at..).unwrap_or_default();
+            let first = self.controls.partition_point(|control| control.as_str() < end);
+            self.controls.get(first).is_some_and(|control| control.starts_with(end))
+        };
+        starts.filter(begins_token).last()
     }
 }
 
@@ -145,10 +156,6 @@ fn texts(vocabulary: &Vocabulary) -> impl Iterator<Item = (u32, &str, bool)> {
         let text = std::str::from_utf8(spelling).ok().filter(|_| special)?;
         Some((id, text, kind.is_control()))
     })
-}
-
-fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 fn next_character(text: &str, at: usize) -> usize {

@@ -1,11 +1,14 @@
 //! Pre-tokenizers: how each `tokenizer.ggml.pre` cuts a text before merging.
 //!
 //! The published patterns end in `\s+(?!\S)|\s+`: a run of white space leaves its last character to the word that
-//! follows. That look-ahead is done by [`Stage`] instead, so that the patterns fit an engine that is linear in the text
-//! whatever the text is. Possessive quantifiers of the published patterns are plain ones here; what follows them can
-//! never match what they took.
+//! follows. [`Stage`] does that look-ahead itself, so that the patterns fit an engine that is linear in the text whatever
+//! the text is. Possessive quantifiers are plain ones here: what follows them can never match what they took.
+
+use std::borrow::Cow;
 
 use regex::Regex;
+use tokenizers::normalizers::NFC;
+use tokenizers::{NormalizedString, Normalizer};
 
 use super::spec::TokenizerSpec;
 use crate::TokenizerError;
@@ -27,16 +30,18 @@ struct Family {
 /// What is left out in [`FAMILIES`] below.
 const PLAIN: Family = Family { names: &[], patterns: &[], nfc: &[], whole_pieces: false, adds_bos: false };
 
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
+/// GPT-2's own.
+pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const QWEN2: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 const LLAMA3: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-const ONE_DIGIT: &str = r"\p{N}";
+/// Each digit alone.
+pub(super) const ONE_DIGIT: &str = r"\p{N}";
 const CJK_AND_HANGUL: &str = r"[\x{4e00}-\x{9fa5}\x{0800}-\x{4e00}\x{ac00}-\x{d7ff}]+";
 /// The cased letters as DeepSeek LLM's tokenizer lists them.
 const CASED_LETTERS: &str = concat!(
@@ -76,7 +81,7 @@ const FAMILIES: &[Family] = &[
         names: &["qwen35"],
         patterns: &[concat!(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",
-            r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
+            r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         )],
         nfc: &["qwen35"],
         ..PLAIN
@@ -104,7 +109,7 @@ const FAMILIES: &[Family] = &[
         names: &["k2-horizon"],
         patterns: &[concat!(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}\x{200c}\x{200d}]+|\p{N}{1,3}",
-            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         )],
         nfc: &["k2-horizon"],
         ..PLAIN
@@ -116,7 +121,7 @@ const FAMILIES: &[Family] = &[
             r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+",
             concat!(
                 r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
-                r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+"
+                r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
             ),
         ],
         ..PLAIN
@@ -171,7 +176,7 @@ const FAMILIES: &[Family] = &[
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
         patterns: &[concat!(
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
-            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
         )],
         ..PLAIN
     },
@@ -180,7 +185,7 @@ const FAMILIES: &[Family] = &[
         patterns: &[concat!(
             r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
             r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}",
-            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         )],
         whole_pieces: true,
         adds_bos: true,
@@ -191,52 +196,47 @@ const FAMILIES: &[Family] = &[
         patterns: &[concat!(
             r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
             r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+"
+            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         )],
         ..PLAIN
     },
-    Family { names: &["laguna"], patterns: &[r"[^\n]+|\n+", QWEN2], ..PLAIN },
+    Family { names: &["laguna"], patterns: &[r"[^\n]+|[\n]+", QWEN2], ..PLAIN },
 ];
 
 /// Stands in where a byte-level file does not name its pre-tokenizer.
 const DEFAULT: &str = "gpt-2";
 
+/// How published patterns say that a run of white space leaves its last character to what follows.
+const RUNS: [&str; 3] = [r"|\s+(?!\S)|\s+", r"|\s+(?!\S)|\s", r"|\s+(?!\S)"];
+
 /// One pattern; its matches and the text between them become pieces.
 struct Stage {
+    /// With a group around the alternative for runs of white space, if there is one.
     pattern: Regex,
-    /// Whether a run of white space leaves its last character to the word behind it.
-    gives_back: bool,
-    /// Whether line ends have an alternative of their own, so that a match ending in one is not such a run.
-    cuts_lines: bool,
+    leaves_last: bool,
 }
 
 impl Stage {
-    fn new(pattern: &str) -> Result<Self, TokenizerError> {
-        let regex = Regex::new(pattern).map_err(|error| TokenizerError::Library {
+    fn new(published: &str) -> Result<Self, TokenizerError> {
+        let words = RUNS.iter().find_map(|run| published.strip_suffix(run));
+        let pattern = words.map_or_else(|| published.to_owned(), |words| format!(r"{words}|(\s+)"));
+        let pattern = Regex::new(&pattern).map_err(|error| TokenizerError::Library {
             what: "compiling a pre-tokenizer",
             reason: error.to_string(),
         })?;
-        let gives_back = pattern.ends_with(r"|\s+");
-        Ok(Self { pattern: regex, gives_back, cuts_lines: pattern.contains(r"|\s*[\r\n]") })
+        Ok(Self { pattern, leaves_last: words.is_some() })
     }
 
     /// The first match at or after `from`, as the published pattern finds it.
     fn find(&self, text: &str, from: usize) -> Option<(usize, usize)> {
         let found = self.pattern.find_at(text, from)?;
         let (start, end) = (found.start(), found.end());
-        if self.gives_back && end < text.len() {
-            let run = found.as_str();
-            let last = run.chars().next_back().filter(|c| self.is_run_end(*c));
-            if let Some(last) = last.filter(|last| last.len_utf8() < run.len()) {
-                return Some((start, end - last.len_utf8()));
-            }
-        }
-        Some((start, end))
-    }
-
-    /// Only the pattern's last alternative ends in such a character.
-    fn is_run_end(&self, last: char) -> bool {
-        last.is_whitespace() && !(self.cuts_lines && matches!(last, '\r' | '\n'))
+        let last = found.as_str().chars().next_back().filter(|_| self.leaves_last && end < text.len());
+        let last = last.filter(|last| last.is_whitespace() && last.len_utf8() < end - start);
+        // Which alternative matched is dear to ask, and hardly ever needed.
+        let is_run = |_: &char| self.pattern.captures_at(text, start).is_some_and(|found| found.get(1).is_some());
+        let left = last.filter(is_run).map_or(0, char::len_utf8);
+        Some((start, end - left))
     }
 
     fn split<'t>(&self, text: &'t str, piece: &mut dyn FnMut(&'t str)) {
@@ -285,12 +285,26 @@ fn run<'t>(stages: &[Stage], text: &'t str, piece: &mut dyn FnMut(&'t str)) {
 /// What `tokenizer.ggml.pre` decides.
 pub(crate) struct PreTokenizer {
     pub(crate) splitter: Splitter,
-    pub(crate) nfc: bool,
+    nfc: bool,
     pub(crate) whole_pieces: bool,
     pub(crate) adds_bos: bool,
 }
 
 impl PreTokenizer {
+    /// `text` in the form in which it is to be cut.
+    pub(crate) fn normalized<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        // Everything below U+0300 is its own NFC.
+        if !self.nfc || text.chars().all(|c| c < '\u{300}') {
+            return Cow::Borrowed(text);
+        }
+        // By the library's tables, as those are what the models' own tokenizers were used with.
+        let mut normalized = NormalizedString::from(text);
+        match NFC.normalize(&mut normalized) {
+            Ok(()) => Cow::Owned(normalized.get().to_owned()),
+            Err(_) => Cow::Borrowed(text),
+        }
+    }
+
     /// The pre-tokenizer that `spec` names.
     pub(crate) fn from_spec(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
         let name = spec.pre.as_deref().filter(|name| *name != "default").unwrap_or_else(|| {
@@ -300,6 +314,21 @@ impl PreTokenizer {
             DEFAULT
         });
         Self::named(name)
+    }
+
+    /// The pre-tokenizer with these published patterns; `None` if they need more than an engine that is linear in the
+    /// text can do. A possessive quantifier is only believed to be needless where the pattern is a known one.
+    pub(crate) fn published(patterns: &[&str], nfc: bool, whole_pieces: bool) -> Option<Self> {
+        let known = |pattern: &String| FAMILIES.iter().any(|family| family.patterns.contains(&pattern.as_str()));
+        let patterns: Option<Vec<String>> = patterns
+            .iter()
+            .map(|pattern| {
+                let plain = pattern.replace("?+", "?").replace("++", "+").replace("*+", "*");
+                if plain == **pattern { Some(plain) } else { Some(plain).filter(known) }
+            })
+            .collect();
+        let stages = patterns?.iter().map(|pattern| Stage::new(pattern)).collect::<Result<_, _>>().ok()?;
+        Some(Self { splitter: Splitter { stages }, nfc, whole_pieces, adds_bos: false })
     }
 
     /// The pre-tokenizer called `name`.
@@ -314,5 +343,52 @@ impl PreTokenizer {
             whole_pieces: family.whole_pieces,
             adds_bos: family.adds_bos,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(pre: &PreTokenizer, text: &str) -> Vec<String> {
+        let mut pieces = Vec::new();
+        pre.splitter.split(&pre.normalized(text), &mut |piece| pieces.push(piece.to_owned()));
+        pieces
+    }
+
+    #[test]
+    fn texts_are_cut_as_the_models_own_tokenizers_cut_them() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tokenizers/splits.json");
+        let recorded: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let texts = recorded["texts"].as_array().unwrap();
+        let names = recorded["pieces"].as_object().unwrap();
+        assert_eq!(names.len(), 13);
+        for (name, wanted) in names {
+            let pre = PreTokenizer::named(name).unwrap();
+            for (text, want) in texts.iter().zip(wanted.as_array().unwrap()) {
+                assert_eq!(serde_json::json!(pieces(&pre, text.as_str().unwrap())), *want, "{name}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn k2_horizon_keeps_joiners_and_marks_in_words() {
+        assert_eq!(
+            pieces(&PreTokenizer::named("k2-horizon").unwrap(), "می\u{200c}خواهم x\u{301}a"),
+            ["می\u{200c}خواهم", " x\u{301}a"]
+        );
+    }
+
+    #[test]
+    fn every_named_pattern_compiles() {
+        for name in FAMILIES.iter().flat_map(|family| family.names) {
+            assert_eq!(pieces(&PreTokenizer::named(name).unwrap(), "ab"), ["ab"], "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_known_ones() {
+        let error = PreTokenizer::named("qwen99").err().unwrap().to_string();
+        assert!(error.contains("\"qwen99\"") && error.contains("qwen35") && error.contains("k2-horizon"), "{error}");
     }
 }

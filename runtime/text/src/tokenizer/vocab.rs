@@ -1,6 +1,6 @@
 //! The table of tokens: spelling, role and the bytes each id stands for.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::alphabet::Alphabet;
 use super::spec::TokenType;
@@ -12,6 +12,8 @@ pub(crate) enum Spelling {
     Bytes,
     /// `▁` for a space, `<0xNN>` for a byte.
     Spaces,
+    /// `##` before what continues a word.
+    Words,
 }
 
 /// Byte strings one after the other in one allocation.
@@ -39,7 +41,7 @@ pub(crate) struct Vocabulary {
     spellings: Strings,
     outputs: Strings,
     types: Vec<TokenType>,
-    ids: HashMap<Vec<u8>, u32>,
+    ids: FxHashMap<Vec<u8>, u32>,
 }
 
 impl Vocabulary {
@@ -93,7 +95,10 @@ fn output(token: &[u8], kind: TokenType, spelling: Spelling, alphabet: &Alphabet
         (Spelling::Bytes, _) => alphabet.read(text).unwrap_or_else(literal),
         (Spelling::Spaces, TokenType::Byte) => byte_token(text).map_or_else(literal, |byte| vec![byte]),
         (Spelling::Spaces, TokenType::Normal | TokenType::Unused) => text.replace('▁', " ").into_bytes(),
-        (Spelling::Spaces, _) => literal(),
+        (Spelling::Words, TokenType::Normal) => {
+            text.strip_prefix("##").map_or_else(|| format!(" {text}").into_bytes(), |rest| rest.as_bytes().to_vec())
+        }
+        (Spelling::Spaces | Spelling::Words, _) => literal(),
     }
 }
 

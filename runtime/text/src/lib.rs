@@ -10,5 +10,7 @@ pub use error::TokenizerError;
 /// A date and time of day without a zone, for `strftime_now`.
 pub use jiff::civil::DateTime;
 pub use stop::{StopMatcher, StopOutput};
-pub use template::{ChatTemplate, RenderInput, TemplateError, local_now};
+pub use template::{
+    Capabilities, ChatTemplate, EffortSetting, RenderInput, TemplateError, ThinkingSwitch, local_now, prepare_messages,
+};
 pub use tokenizer::{Segment, Specials, StreamDecoder, TokenType, Tokenizer, TokenizerSpec};

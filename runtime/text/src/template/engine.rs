@@ -1,16 +1,24 @@
 //! The template engine set up as transformers sets up Jinja.
 
-use std::io;
 use std::sync::LazyLock;
+use std::{io, thread};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
 use regex::Regex;
+use serde_json::Value as Json;
 
-use super::{error, json, python};
+use super::{RenderInput, error, json, python};
 
-/// Steps a template may take; ten times what the longest of the known ones needs for a conversation of a thousand turns.
-const FUEL: u64 = 50_000_000;
+/// Steps a template may take for its own sake. A step also pays for 64 bytes, so this bounds the memory as well.
+const OWN_STEPS: u64 = 1_000_000;
+/// Steps for each value of the conversation and the tools: ten times what the known templates need.
+const STEPS_PER_VALUE: u64 = 1_000;
+/// Steps for each pair of messages: Gemma 4's template looks from each tool result back for its call.
+const STEPS_PER_PAIR: u64 = 8;
+/// Stack to read and render templates on. The engine recurses without a bound where expressions are chained and values
+/// nested; the longest source and the steps bound how often.
+const STACK: usize = 128 << 20;
 /// How deep macros may call each other.
 const RECURSION: usize = 200;
 
@@ -24,7 +32,6 @@ pub(super) fn environment() -> Environment<'static> {
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     // Only errors are dearer for it, and they name what was undefined.
     environment.set_debug(true);
-    environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
     environment.set_unknown_method_callback(python::call_method);
     environment.add_filter("tojson", json::tojson);
@@ -40,14 +47,43 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// transformers' tag pair `generation` marks what an assistant said; its body is rendered in a scope of its own, which
-/// is what the engine's `with` does.
-pub(super) fn rewrite_tags(source: &str) -> String {
+/// The steps that a template may take for a conversation.
+pub(super) fn allowance(input: &RenderInput) -> u64 {
+    let values: u64 = input.messages.iter().chain(&input.tools).chain(input.kwargs.values()).map(weight).sum();
+    let messages = input.messages.len() as u64;
+    OWN_STEPS
+        .saturating_add(values.saturating_mul(STEPS_PER_VALUE))
+        .saturating_add(messages.saturating_mul(messages).saturating_mul(STEPS_PER_PAIR))
+}
+
+/// How many values there are in `json`, with a kilobyte of text for another one.
+fn weight(json: &Json) -> u64 {
+    match json {
+        Json::Array(items) => 1 + items.iter().map(weight).sum::<u64>(),
+        Json::Object(fields) => 1 + fields.values().map(weight).sum::<u64>(),
+        Json::String(text) => 1 + text.len() as u64 / 1024,
+        _ => 1,
+    }
+}
+
+/// Runs `run` where there is stack for whatever a template asks for.
+pub(super) fn on_deep_stack<T: Send>(run: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread =
+            thread::Builder::new().name("chat template".to_owned()).stack_size(STACK).spawn_scoped(scope, run)?;
+        thread.join().map_err(|_| io::Error::other("the template engine panicked"))
+    })
+}
+
+/// `source` as the engine takes it. Line ends become `\n`, as in Jinja. transformers' tag pair `generation`, which marks
+/// what an assistant said, becomes the engine's `with`: both render their body in a scope of its own.
+pub(super) fn rewrite(source: &str) -> String {
     static TAGS: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})").ok());
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     match &*TAGS {
-        Some(tags) => tags.replace_all(source, "${1}${2}with${3}").into_owned(),
-        None => source.to_owned(),
+        Some(tags) => tags.replace_all(&source, "${1}${2}with${3}").into_owned(),
+        None => source,
     }
 }
 

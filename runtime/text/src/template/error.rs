@@ -40,6 +40,9 @@ pub enum TemplateError {
         /// Where.
         line: usize,
     },
+    /// The template was never come to.
+    #[error("the chat template could not be rendered: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
 /// Marks an error as raised by the template itself.

@@ -27,13 +27,13 @@ impl ChatTemplate {
     ) -> Result<Vec<Segment>, TemplateError> {
         let prompt = self.render(input, now)?;
         for spare_assistants in [false, true] {
-            let Some((open, close)) = free_marks(&prompt, input) else { break };
+            let Some((open, close)) = free_marks(&prompt) else { break };
             let marks = Marks::new(tokenizer, open, close, spare_assistants);
             let context = messages::context(input, &marks);
             if !marks.were_set() {
                 return Ok(vec![Segment { text: prompt, specials: Specials::Parse }]);
             }
-            let marked = self.render_context(context, input.tools.is_some(), now);
+            let marked = self.render_context(context, input, now);
             let segments = marked.ok().and_then(|marked| cut(&marked, open, close));
             if let Some(segments) = segments.filter(|segments| is_cut_of(&prompt, segments)) {
                 return Ok(segments);
@@ -44,12 +44,9 @@ impl ChatTemplate {
     }
 }
 
-/// Two private-use characters that occur nowhere.
-fn free_marks(prompt: &str, input: &RenderInput) -> Option<(char, char)> {
-    let given = format!("{:?}{:?}{:?}", input.messages, input.tools, input.kwargs);
-    let is_free =
-        |c: &char| !prompt.contains(*c) && !given.contains(&c.escape_unicode().to_string()) && !given.contains(*c);
-    let mut free = ('\u{E000}'..='\u{F8FF}').filter(is_free);
+/// Two private-use characters that the prompt does not use.
+fn free_marks(prompt: &str) -> Option<(char, char)> {
+    let mut free = ('\u{E000}'..='\u{F8FF}').filter(|c| !prompt.contains(*c));
     Some((free.next()?, free.next()?))
 }
 

@@ -84,3 +84,77 @@ impl Draft {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bantam_graph::{GraphBuilder, InputSource};
+
+    use super::*;
+
+    const WIDTH: usize = 8;
+
+    fn finish(mut g: GraphBuilder, hidden: &str) -> Graph {
+        let rows = g.logit_rows("rows", hidden);
+        let output = g.tensor("output", &[40, WIDTH]);
+        let logits = g.linear("logits", &rows, &output, None);
+        g.finish(&logits).unwrap()
+    }
+
+    fn trunk() -> Graph {
+        let mut g = GraphBuilder::new("trunk");
+        let ids = g.input("ids", InputSource::TokenIds);
+        let table = g.tensor("embd", &[40, WIDTH]);
+        let x = g.embed("result_norm", &ids, &table, 1.0);
+        finish(g, &x)
+    }
+
+    /// A graph that reads a row and the token after it, and taps what it makes of them.
+    fn block(name: &str) -> Graph {
+        let mut g = GraphBuilder::new(name);
+        let ids = g.input("ids", InputSource::TokenIds);
+        let table = g.tensor("embd", &[40, WIDTH]);
+        let e = g.embed("embed", &ids, &table, 1.0);
+        let hidden = g.input("hidden", InputSource::Hidden { index: 0, width: WIDTH });
+        let x = g.add("x", &e, &hidden);
+        g.tap(&x);
+        finish(g, &x)
+    }
+
+    fn draft(method: DraftMethod) -> Draft {
+        let trunk = Extension { taps: vec!["result_norm".into()], ..Extension::default() };
+        Draft { trunk, graph: block("draft"), method }
+    }
+
+    fn refusal(draft: &Draft) -> String {
+        draft.graphs(&trunk()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_chain_makes_two_graphs_and_a_refined_block_three() {
+        let chain = draft(DraftMethod::Chain { shift: 1, standing: false });
+        let graphs = chain.graphs(&trunk()).unwrap();
+        assert_eq!((graphs.len(), graphs[0].taps.as_slice()), (2, &["result_norm".to_owned()][..]));
+        let refine = Some(block("refine"));
+        let block = draft(DraftMethod::Block { size: 4, mask_token: 3, ahead: 1, refine });
+        assert_eq!(block.graphs(&trunk()).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_chain_must_be_able_to_feed_itself() {
+        let mut chain = draft(DraftMethod::Chain { shift: 1, standing: false });
+        chain.graph.taps.clear();
+        assert!(refusal(&chain).contains("its taps [] must have the widths"));
+        assert!(refusal(&draft(DraftMethod::Chain { shift: 2, standing: false })).contains("shift must be 0 or 1"));
+        let mut untapped = draft(DraftMethod::Chain { shift: 1, standing: false });
+        untapped.trunk.taps.clear();
+        assert!(refusal(&untapped).contains("no tap 0"));
+    }
+
+    #[test]
+    fn a_draft_survives_its_json_form() {
+        let refine = Some(block("refine"));
+        let draft = draft(DraftMethod::Block { size: 4, mask_token: 3, ahead: 1, refine });
+        let json = serde_json::to_string(&draft).unwrap();
+        assert_eq!(serde_json::from_str::<Draft>(&json).unwrap(), draft);
+    }
+}

@@ -68,7 +68,7 @@ impl EngineConfig {
             ("--context", self.context, 1 << 24),
             ("--max-tokens", self.max_tokens, 1 << 24),
             ("--concurrency", self.concurrency, 1 << 16),
-            ("--batch", self.batch, 1 << 14),
+            ("--step-tokens", self.batch, 1 << 14),
         ];
         for (flag, value, most) in limits {
             if !(1..=most).contains(&value) {

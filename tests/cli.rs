@@ -1,0 +1,285 @@
+//! The command line's contract: exit codes, what goes to which stream, and what each command prints.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::fs;
+
+use serde_json::{Value, json};
+use support::{bantam, f32_file, fail, fixture, json, model, stderr, stdout, succeed};
+
+const COMMANDS: &[&str] = &["serve", "generate", "inspect", "probe", "benchmark", "tokenize", "render", "doctor"];
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let help = succeed(&["--help"]);
+    for command in COMMANDS {
+        assert!(help.contains(&format!("  {command} ")), "{command}");
+        let own = succeed(&[command, "--help"]);
+        assert!(own.contains("Usage: bantam ") && own.contains("--help"), "{own}");
+    }
+    assert!(succeed(&["--version"]).starts_with("bantam "));
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_names_what_is_wrong() {
+    let llama = model("llama-dense");
+    for (arguments, named) in [
+        (&[][..], "no command"),
+        (&["dance"], "dance"),
+        (&["serve"], "MODEL"),
+        (&["inspect", &llama, "--nonsense"], "--nonsense"),
+        (&["serve", &llama, "--port", "x"], "--port"),
+        (&["serve", &llama, "--parallel", "0"], "--parallel"),
+        (&["serve", &llama, "--temperature", "hot"], "--temperature"),
+        (&["probe", &llama, "--tokens", "1,x"], "--tokens"),
+        (&["probe", &llama, "--tokens", "1", "--kv", "q1"], "--kv"),
+        (&["tokenize", &llama], "--text"),
+        (&["tokenize", &llama, "--text", "a", "--file", "b"], "--file"),
+        (&["inspect", "hf:nowhere"], "hf:OWNER/REPO"),
+        (&["inspect", &llama, "--tensor", "x"], "--dump"),
+    ] {
+        let error = fail(2, arguments);
+        assert!(error.contains(named), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn other_failures_exit_with_1_and_name_the_file_or_field() {
+    let llama = model("llama-dense");
+    let hostile = fixture("gguf/bad-magic.gguf").display().to_string();
+    let folder = fixture("gguf").display().to_string();
+    for (arguments, named) in [
+        (&["inspect", "no/such.gguf"][..], "no/such.gguf"),
+        (&["inspect", &hostile], "bad-magic.gguf"),
+        (&["serve", &hostile, "--port", "0"], "bad-magic.gguf"),
+        (&["generate", &hostile, "--prompt", "x"], "bad-magic.gguf"),
+        (&["inspect", &folder], "directory"),
+        (&["inspect", &llama, "--tensor", "none", "--dump", "x"], "none"),
+        (&["tokenize", &llama, "--file", "no/such.txt"], "no/such.txt"),
+        (&["tokenize", &llama, "--batch", &llama], "llama-dense"),
+        (&["probe", &llama, "--tokens", "@no/such.json"], "no/such.json"),
+        (&["probe", &llama, "--tokens", "1000000"], "1000000"),
+        (&["probe", &llama, "--tokens", "1", "--check", "luck"], "luck"),
+        (&["render", "--case", "no/such.json", "--template", "x"], "x"),
+    ] {
+        let error = fail(1, arguments);
+        assert!(error.contains(named), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn no_hostile_container_is_more_than_an_error() {
+    let expect: Value = serde_json::from_slice(&fs::read(fixture("gguf/expect.json")).unwrap()).unwrap();
+    let mut hostile = 0;
+    for file in fs::read_dir(fixture("gguf")).unwrap().map(|e| e.unwrap().path()) {
+        if file.extension().is_none_or(|e| e != "gguf") {
+            continue;
+        }
+        let output = bantam(&["inspect", file.to_str().unwrap()]);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {}", file.display(), stderr(&output));
+        hostile += usize::from(!output.status.success());
+    }
+    assert!(hostile > 20, "{hostile} refused; {expect}");
+}
+
+#[test]
+fn inspect_tells_metadata_configuration_and_tensors() {
+    let report = json(&["inspect", &model("llama-dense")]);
+    assert_eq!(report["metadata"]["general.architecture"], "llama");
+    assert!(report["config"].is_object(), "{}", report["config"]);
+    assert!(report.get("config_error").is_none() && report.get("graph").is_none());
+    let tensors = report["tensors"].as_array().unwrap();
+    let embedding = tensors.iter().find(|t| t["name"] == "token_embd.weight").unwrap();
+    let width = &report["metadata"]["llama.embedding_length"];
+    assert_eq!((&embedding["shape"][0], &embedding["shape"][1]), (width, &json!(448)));
+    let elements = width.as_u64().unwrap() * 448;
+    assert_eq!((&embedding["type"], &embedding["bytes"]), (&json!("F32"), &json!(4 * elements)));
+    assert!(json(&["inspect", &model("llama-dense"), "--graph"])["graph"].is_object());
+}
+
+#[test]
+fn inspect_goes_on_where_the_architecture_is_unknown() {
+    for file in ["gguf/two-tensors.gguf", "tokenizers/llama-spm.gguf"] {
+        let report = json(&["inspect", fixture(file).to_str().unwrap()]);
+        assert!(report["config"].is_null() && report["config_error"].is_string(), "{file}: {report}");
+        assert!(report["metadata"].is_object() && report["tensors"].is_array());
+    }
+}
+
+#[test]
+fn inspect_shortens_vocabularies_unless_asked_for_all() {
+    let file = fixture("tokenizers/llama-spm.gguf").display().to_string();
+    let tokens =
+        |flags: &[&str]| json(&[&["inspect", &file], flags].concat())["metadata"]["tokenizer.ggml.tokens"].clone();
+    let short = tokens(&[]);
+    assert_eq!(short["type"], "string");
+    assert_eq!(short["length"], json!(tokens(&["--full"]).as_array().unwrap().len()));
+}
+
+#[test]
+fn inspect_dumps_a_tensor_as_numbers() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("norm.f32");
+    json(&["inspect", &model("llama-dense"), "--tensor", "token_embd.weight", "--dump", file.to_str().unwrap()]);
+    let values = f32_file(&file);
+    assert_eq!(values.len() % 448, 0);
+    let model = fs::read(model("llama-dense")).unwrap();
+    let row: Vec<u8> = values[..64].iter().flat_map(|v| v.to_le_bytes()).collect();
+    assert!(model.windows(row.len()).any(|window| window == row), "the values are not the file's");
+}
+
+fn text_cases() -> Value {
+    serde_json::from_slice(&fs::read(fixture("models/llama-dense/text.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn tokenize_gives_the_models_own_ids() {
+    let cases = text_cases();
+    let vectors = cases["tokenizer"]["vectors"].as_array().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let batch = scratch.path().join("texts.json");
+    let texts: Vec<&Value> = vectors.iter().map(|vector| &vector["text"]).collect();
+    fs::write(&batch, serde_json::to_vec(&texts).unwrap()).unwrap();
+    let ids: Vec<&Value> = vectors.iter().map(|vector| &vector["ids"]).collect();
+    assert_eq!(json(&["tokenize", &model("llama-dense"), "--batch", batch.to_str().unwrap()]), json!(ids));
+    assert_eq!(&json(&["tokenize", &model("llama-dense"), "--text", texts[0].as_str().unwrap()]), ids[0]);
+    let file = scratch.path().join("text.txt");
+    fs::write(&file, texts[1].as_str().unwrap()).unwrap();
+    assert_eq!(&json(&["tokenize", &model("llama-dense"), "--file", file.to_str().unwrap()]), ids[1]);
+}
+
+#[test]
+fn control_tokens_in_a_text_count_only_when_asked() {
+    let llama = model("llama-dense");
+    let plain = json(&["tokenize", &llama, "--text", "<|eot_id|>"]);
+    let special = json(&["tokenize", &llama, "--text", "<|eot_id|>", "--special"]);
+    assert!(plain.as_array().unwrap().len() > 1);
+    assert_eq!(special, json!([441]));
+}
+
+#[test]
+fn render_gives_the_prompt_exactly() {
+    let scratch = tempfile::tempdir().unwrap();
+    let case = scratch.path().join("case.json");
+    for chat in text_cases()["chat"].as_array().unwrap() {
+        let mut kwargs = chat["kwargs"].clone();
+        kwargs["add_generation_prompt"] = chat["add_generation_prompt"].clone();
+        let body = json!({ "messages": chat["messages"], "tools": chat["tools"], "kwargs": kwargs });
+        fs::write(&case, body.to_string()).unwrap();
+        let rendered = succeed(&["render", &model("llama-dense"), "--case", case.to_str().unwrap()]);
+        assert_eq!(Some(rendered.as_str()), chat["rendered"].as_str());
+    }
+}
+
+#[test]
+fn render_takes_a_template_and_many_cases() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (template, cases) = (scratch.path().join("t.jinja"), scratch.path().join("cases.json"));
+    fs::write(&template, "{% if not messages %}{{ raise_exception('no messages') }}{% endif %}{{ messages[0].content }}|{{ bos_token }}|{{ strftime_now('%Y-%m-%d %H:%M') }}").unwrap();
+    let case = json!({ "messages": [{ "role": "user", "content": "hi" }], "special_tokens": { "bos_token": "<s>" } });
+    fs::write(&cases, json!([case, { "messages": [] }]).to_string()).unwrap();
+    let (template, path) = (template.to_str().unwrap(), cases.to_str().unwrap());
+    let both = json(&["render", "--template", template, "--case", path, "--now", "2026-01-02T03:04:05"]);
+    assert_eq!(both[0], json!({ "text": "hi|<s>|2026-01-02 03:04" }));
+    assert!(both[1]["error"].as_str().unwrap().contains("no messages"), "{both}");
+    fs::write(&cases, json!({ "messages": [] }).to_string()).unwrap();
+    assert!(fail(1, &["render", "--template", template, "--case", path]).contains("no messages"));
+}
+
+#[test]
+fn generate_prints_the_text_and_nothing_else() {
+    let llama = model("llama-dense");
+    let flags = ["--max-tokens", "8", "--temperature", "0"];
+    let run = |more: &[&str]| succeed(&[&["generate", &llama, "--prompt", "Hello"], more, &flags].concat());
+    let (chat, raw) = (run(&[]), run(&["--raw"]));
+    assert!(!chat.is_empty() && !raw.is_empty());
+    assert_ne!(chat, raw, "the template makes no difference");
+    assert_eq!(run(&[]), chat);
+    assert!(!chat.contains("<|start_header_id|>"));
+}
+
+#[test]
+fn the_seed_decides_what_is_drawn() {
+    let llama = model("llama-dense");
+    let draw = |seed: &str| {
+        succeed(&["generate", &llama, "--prompt", "Hello", "--max-tokens", "16", "--temperature", "1", "--seed", seed])
+    };
+    assert_eq!(draw("1"), draw("1"));
+    assert_ne!(draw("1"), draw("2"));
+}
+
+#[test]
+fn benchmark_measures_the_model_and_the_machine() {
+    let report = json(&[
+        "benchmark",
+        &model("llama-dense"),
+        "--prompt-tokens",
+        "40",
+        "--decode-tokens",
+        "8",
+        "--batch",
+        "2",
+        "--depth",
+        "5",
+        "--iterations",
+        "2",
+        "--threads",
+        "2",
+        "--json",
+    ]);
+    for figure in [
+        "prefill_tok_s",
+        "decode_tok_s",
+        "load_s",
+        "peak_rss_bytes",
+        "read_gb_s",
+        "int8_tops",
+        "weight_bytes_per_token",
+    ] {
+        assert!(report[figure].as_f64().is_some_and(|value| value > 0.0), "{figure}: {report}");
+    }
+    assert_eq!((&report["threads"], &report["batch"]), (&json!(2), &json!(2)));
+    assert!(report["model"].is_string());
+}
+
+#[test]
+fn doctor_tells_how_it_is_and_fails_only_on_a_failure() {
+    let scratch = tempfile::tempdir().unwrap();
+    let run = |home: &std::path::Path, flags: &[&str]| {
+        support::command().arg("doctor").args(flags).env("BANTAM_HOME", home).output().unwrap()
+    };
+    let well = run(scratch.path(), &[]);
+    assert!(well.status.success(), "{}{}", stdout(&well), stderr(&well));
+    let marked = |line: &str| ["[ok]", "[warn]"].iter().any(|mark| line.starts_with(mark));
+    assert!(stdout(&well).lines().all(marked), "{}", stdout(&well));
+    let as_json: Value = serde_json::from_slice(&run(scratch.path(), &["--json"]).stdout).unwrap();
+    assert_eq!(as_json["checks"].as_array().unwrap().len(), stdout(&well).lines().count());
+
+    let file = scratch.path().join("file");
+    fs::write(&file, "").unwrap();
+    let ill = run(&file, &[]);
+    assert_eq!(ill.status.code(), Some(1));
+    assert!(
+        stdout(&ill).lines().any(|l| l.starts_with("[FAIL] home") && l.contains("BANTAM_HOME")),
+        "{}",
+        stdout(&ill)
+    );
+    assert!(stderr(&ill).lines().last().unwrap().starts_with("error: home"));
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_failure() {
+    use std::{io::Read as _, process::Stdio};
+    let file = fixture("tokenizers/llama-spm.gguf").display().to_string();
+    let mut command = support::command();
+    let mut child =
+        command.args(["inspect", &file, "--full"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = child.stdout.take().unwrap();
+    pipe.read_exact(&mut [0; 16]).unwrap();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+}

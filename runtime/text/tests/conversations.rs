@@ -153,18 +153,51 @@ fn tool_calls_of_the_chat_api_are_rendered() {
 }
 
 #[test]
-fn arguments_that_are_no_json_are_rendered_as_text() {
-    let call =
-        json!({"id": "call00001", "type": "function", "function": {"name": "f", "arguments": "{\"a\": \"cut o"}});
-    for name in ["Qwen-Qwen3-0.6B", "Qwen-Qwen2.5-7B", "meta-llama-Llama-3.1"] {
-        let template = TEMPLATES.iter().find(|template| template.name.starts_with(name)).unwrap();
+fn broken_and_missing_arguments_do_not_end_a_conversation() {
+    for template in TEMPLATES.iter().filter(|template| template.capabilities.tool_calls) {
+        for arguments in [json!("{\"a\": \"cut o"), json!("[\"cut o\"]"), json!(""), json!("null"), json!(null)] {
+            let call =
+                json!({"id": "call00001", "type": "function", "function": {"name": "f", "arguments": arguments}});
+            let prompt = template.prompt(&json!([
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "call00001", "name": "f", "content": "failed"},
+            ]));
+            let is_lost = arguments.to_string().contains("cut o") && !prompt.contains("cut o");
+            assert!(!is_lost, "{}: {arguments} is lost in {prompt:?}", template.name);
+        }
+    }
+}
+
+#[test]
+fn tool_calls_made_at_once_are_rendered_in_order() {
+    let call = |id: &str, city: &str| json!({"id": id, "type": "function", "function": {"name": "weather", "arguments": json!({"city": city}).to_string()}});
+    let result = |id: &str, text: &str| json!({"role": "tool", "tool_call_id": id, "name": "weather", "content": text});
+    for template in TEMPLATES.iter().filter(|template| template.capabilities.tool_calls) {
         let prompt = template.prompt(&json!([
             {"role": "user", "content": "go"},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "content": "failed"},
+            {"role": "assistant", "content": null, "tool_calls": [call("call00001", "Oslo"), call("call00002", "Rome")]},
+            result("call00002", "warm"),
+            result("call00001", "cold"),
+            {"role": "assistant", "content": "done"},
         ]));
-        assert!(prompt.contains("cut o"), "{prompt:?}");
+        for text in ["Oslo", "Rome", "warm", "cold", "done"] {
+            assert_eq!(prompt.matches(text).count(), 1, "{}: {text:?} in {prompt:?}", template.name);
+        }
+        if !template.capabilities.parallel_tool_calls {
+            let places = ["Oslo", "cold", "Rome", "warm", "done"].map(|text| prompt.find(text));
+            assert!(places.is_sorted(), "{}: {prompt:?}", template.name);
+        }
     }
+}
+
+#[test]
+fn system_messages_in_a_row_become_one_where_only_the_first_is_taken() {
+    let template = TEMPLATES.iter().find(|template| template.name.starts_with("Qwen3.5")).unwrap();
+    let system = |text: &str| json!({"role": "system", "content": text});
+    let prompt =
+        template.prompt(&json!([system("one"), system("two"), {"role": "user", "content": "hi"}, system("three")]));
+    assert!(prompt.starts_with("<|im_start|>system\none\n\ntwo<|im_end|>\n<|im_start|>user\nhi\n\nthree<|im_end|>"));
 }
 
 fn concatenated(segments: &[Segment]) -> String {

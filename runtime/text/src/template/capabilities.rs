@@ -28,6 +28,8 @@ pub struct Capabilities {
     /// An assistant's tool calls are rendered, with arguments that are objects. Otherwise they have to be written into its
     /// content.
     pub tool_calls: bool,
+    /// The same with arguments that are a string.
+    pub string_arguments: bool,
     /// `content` may be a string.
     pub string_content: bool,
     /// `content` may be a list of parts.
@@ -87,7 +89,8 @@ impl ChatTemplate {
             tools: probe.shows_tools(),
             tool_results: probe.shows(vec![hi(), probe.calls(1), probe.message("tool", MARK)]),
             parallel_tool_calls: probe.shows(vec![hi(), probe.calls(2), probe.message("tool", MARK)]),
-            tool_calls: probe.prompt(vec![hi(), probe.calls(1), result()]).is_some_and(|prompt| prompt.contains(VALUE)),
+            tool_calls: probe.shows_value(vec![hi(), probe.calls(1), result()]),
+            string_arguments: probe.shows_value(vec![hi(), with_string_arguments(probe.calls(1)), result()]),
             string_content,
             content_parts: probe.shows_parts(),
             absent_content: probe.prompt(vec![hi(), without_content(probe.calls(1)), result()]).is_some(),
@@ -134,6 +137,10 @@ impl Probe<'_> {
     /// Whether the mark is in the prompt.
     fn shows(&self, messages: Vec<Json>) -> bool {
         self.prompt(messages).is_some_and(|prompt| prompt.contains(MARK))
+    }
+
+    fn shows_value(&self, messages: Vec<Json>) -> bool {
+        self.prompt(messages).is_some_and(|prompt| prompt.contains(VALUE))
     }
 
     fn content(&self, text: &str) -> Json {
@@ -212,6 +219,13 @@ impl Probe<'_> {
 fn without_content(mut message: Json) -> Json {
     if let Some(fields) = message.as_object_mut() {
         fields.remove("content");
+    }
+    message
+}
+
+fn with_string_arguments(mut message: Json) -> Json {
+    if let Some(function) = message.pointer_mut("/tool_calls/0/function") {
+        function["arguments"] = json!(VALUE);
     }
     message
 }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use minijinja::Value;
+use minijinja::value::ValueKind;
 use serde_json::{Map, Value as Json};
 
 use super::{RenderInput, json};
@@ -92,12 +93,15 @@ fn message(message: &Json, input: &RenderInput, marks: &Marks<'_>) -> Value {
     })
 }
 
-/// A tool call with its arguments as an object, where they are JSON: in `function`, or in the call itself.
+/// A tool call with its arguments as an object, where they are one in JSON: in `function`, or in the call itself.
 fn tool_call(call: &Json, marks: &Marks<'_>) -> Value {
     let Json::Object(fields) = call else { return json::to_value(call, marks) };
     json::map(fields, marks, |name, value| match (name, value) {
         ("function", function) => tool_call(function, marks),
-        ("arguments", Json::String(text)) => json::parse(text, marks).unwrap_or_else(|| json::to_value(value, marks)),
+        ("arguments", Json::String(text)) => {
+            let object = json::parse(text, marks).filter(|parsed| parsed.kind() == ValueKind::Map);
+            object.unwrap_or_else(|| json::to_value(value, marks))
+        }
         (_, value) => json::to_value(value, marks),
     })
 }

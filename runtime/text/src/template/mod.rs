@@ -3,6 +3,7 @@
 //!
 //! A template is untrusted: it may take a bounded number of steps, nest and write to a bound, and load nothing.
 
+mod calls;
 mod capabilities;
 mod clock;
 mod engine;
@@ -54,7 +55,7 @@ pub struct RenderInput {
     /// Special tokens by name (`bos_token`, …): [`Tokenizer::special_tokens`](crate::Tokenizer::special_tokens).
     pub special_tokens: BTreeMap<String, String>,
     /// Whether the arguments of tool calls, which the chat API has as a string of JSON, are handed over as the objects
-    /// that most templates need. Keys keep their order and numbers their spelling; what is no JSON stays a string.
+    /// that most templates need. Keys keep their order and numbers their spelling; what is no object stays a string.
     /// transformers leaves this to its caller.
     pub parse_arguments: bool,
 }

@@ -2,17 +2,21 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::calls;
 use super::capabilities::Capabilities;
 
 /// `messages` in the form that a template with these capabilities takes, such that no text of them is lost and the
 /// template does not refuse what its format could hold:
 ///
 /// * lists of text parts become strings, and strings lists, where the template takes only the other;
-/// * absent content beside tool calls becomes empty;
+/// * absent content becomes empty;
 /// * role `developer` becomes `system`;
-/// * a system message where the template takes none becomes part of the user's next message, or of the last.
+/// * a system message where the template takes none becomes part of the first one, if it follows it, else of the user's
+///   next message, or of the last;
+/// * tool calls made at once become calls one after the other;
+/// * arguments of tool calls that are missing or broken become an object.
 ///
-/// Parts that are no text are left as they are. Tool-call arguments are handled by
+/// Parts that are no text are left as they are. Arguments that are JSON are parsed by
 /// [`RenderInput::parse_arguments`](super::RenderInput::parse_arguments).
 pub fn prepare_messages(messages: &[Json], capabilities: &Capabilities) -> Vec<Json> {
     let mut prepared: Vec<Json> = Vec::with_capacity(messages.len());
@@ -26,7 +30,11 @@ pub fn prepare_messages(messages: &[Json], capabilities: &Capabilities) -> Vec<J
         let role = fields.get("role").and_then(Json::as_str).unwrap_or_default();
         let takes_system = if prepared.is_empty() { capabilities.system } else { capabilities.late_system };
         if matches!(role, "system" | "developer") && !takes_system && !is_developer(role, capabilities) {
-            waiting.extend(text_of(fields.get("content")));
+            let text = text_of(fields.get("content"));
+            match prepared.last_mut().filter(|last| is_system(last)) {
+                Some(first) => append(first, &text.unwrap_or_default()),
+                None => waiting.extend(text),
+            }
             continue;
         }
         let is_user = role == "user";
@@ -36,7 +44,11 @@ pub fn prepare_messages(messages: &[Json], capabilities: &Capabilities) -> Vec<J
         }
     }
     put_at_end(&mut prepared, &waiting, capabilities);
-    prepared
+    calls::prepare(prepared, capabilities)
+}
+
+fn is_system(message: &Json) -> bool {
+    message.get("role").is_some_and(|role| role == "system")
 }
 
 fn is_developer(role: &str, capabilities: &Capabilities) -> bool {
@@ -50,8 +62,8 @@ fn message_for(fields: &Map<String, Json>, capabilities: &Capabilities) -> Map<S
     }
     let content = fields.get("content").filter(|content| !content.is_null());
     let content = match content {
-        None if !capabilities.absent_content => Some(json!("")),
-        None => None,
+        None if fields.contains_key("tool_calls") && capabilities.absent_content => None,
+        None => Some(json!("")),
         Some(Json::Array(parts)) if !takes_parts(&fields, capabilities) => joined(parts).map(Json::String),
         Some(_) => None,
     };
@@ -111,17 +123,24 @@ fn put_before(messages: &mut [Json], texts: Vec<String>) {
     }
 }
 
+/// Puts `text` behind the text of `message`.
+fn append(message: &mut Json, text: &str) {
+    match message.get_mut("content") {
+        Some(Json::String(content)) => *content = format!("{content}\n\n{text}"),
+        Some(Json::Array(parts)) => parts.push(json!({"type": "text", "text": format!("\n\n{text}")})),
+        _ => {}
+    }
+}
+
 /// System messages that no user's message follows: behind the last message if that is a user's, else as one of their own.
 fn put_at_end(messages: &mut Vec<Json>, texts: &[String], capabilities: &Capabilities) {
     if texts.is_empty() {
         return;
     }
     let text = texts.join("\n\n");
-    let last = messages.last_mut().filter(|message| message.get("role").is_some_and(|role| role == "user"));
-    match last.and_then(|message| message.get_mut("content")) {
-        Some(Json::String(content)) => *content = format!("{content}\n\n{text}"),
-        Some(Json::Array(parts)) => parts.push(json!({"type": "text", "text": format!("\n\n{text}")})),
-        _ => {
+    match messages.last_mut().filter(|message| message.get("role").is_some_and(|role| role == "user")) {
+        Some(last) => append(last, &text),
+        None => {
             let content =
                 if takes_only_parts(capabilities) { json!([{"type": "text", "text": text}]) } else { json!(text) };
             messages.push(json!({"role": "user", "content": content}));

@@ -160,6 +160,8 @@ fn shorten(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn row(ending: Ending) -> Row {
@@ -214,12 +216,16 @@ mod tests {
         assert!(!row(Ending::Gone).line(true).contains('\x1b'));
     }
 
-    #[test]
-    fn made_up_paths_can_neither_break_the_line_nor_colour_it() {
-        let hostile = Row { endpoint: "/\x1b[31m/\n/very/long/path/of/a/scanner".into(), ..row(Ending::Answered(404)) };
-        let line = hostile.line(false);
-        assert!(!line.contains(['\x1b', '\n']));
-        assert_eq!(line.chars().count(), header(false).chars().count());
+    proptest! {
+        #[test]
+        fn what_clients_make_up_can_neither_break_the_line_nor_colour_it(path in "/\\PC{0,40}|/[\\x00-\\x7f]{0,40}", why in ".{0,300}") {
+            let line = Row { endpoint: path, ..row(Ending::Refused(400, why)) }.line(false);
+            prop_assert!(!line.contains(char::is_control));
+            let columns: Vec<char> = line.chars().collect();
+            let total = header(false).find("total").unwrap() + 5;
+            prop_assert_eq!(columns[total - 4..total].iter().collect::<String>(), "8.4s");
+            prop_assert!(columns.len() <= total + 2 + REASON_WIDTH);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::log::Arrival;
 const ENDPOINT: &str = "/v1/chat/completions";
 
 /// A chat request, checked.
-struct ChatRequest<'a> {
+pub(super) struct ChatRequest<'a> {
     model: Option<&'a str>,
     delivery: Delivery,
     logprobs: bool,
@@ -28,7 +28,7 @@ struct ChatRequest<'a> {
 }
 
 impl<'a> ChatRequest<'a> {
-    fn read(body: &'a Value) -> Result<Self, FieldError> {
+    pub(super) fn read(body: &'a Value) -> Result<Self, FieldError> {
         let fields = Field::body(body).object()?;
         let model = fields.text("model")?;
         unsupported::refuse_in_chat(&fields)?;

@@ -20,7 +20,7 @@ use crate::log::Arrival;
 const ENDPOINT: &str = "/v1/completions";
 
 /// A completions request, checked.
-struct CompletionsRequest<'a> {
+pub(super) struct CompletionsRequest<'a> {
     model: Option<&'a str>,
     delivery: Delivery,
     logprobs: bool,
@@ -30,7 +30,7 @@ struct CompletionsRequest<'a> {
 }
 
 impl<'a> CompletionsRequest<'a> {
-    fn read(body: &'a Value) -> Result<Self, FieldError> {
+    pub(super) fn read(body: &'a Value) -> Result<Self, FieldError> {
         let fields = Field::body(body).object()?;
         let model = fields.text("model")?;
         unsupported::refuse_in_completions(&fields)?;

@@ -24,12 +24,19 @@ pub(crate) fn conversation(fields: &Fields<'_>) -> Result<ChatPrompt, FieldError
     if items.is_empty() {
         return Err(messages.error("must have at least one message"));
     }
-    let kwargs = fields.object("chat_template_kwargs")?;
     Ok(ChatPrompt {
         messages: items.iter().map(message).collect::<Result<_, _>>()?,
         tools: tools(fields)?,
-        kwargs: kwargs.map(|f| f.map().clone()).unwrap_or_default(),
+        kwargs: kwargs(fields)?,
     })
+}
+
+/// The template's further variables. Unless the client says otherwise, the prompt ends where an answer begins.
+fn kwargs(fields: &Fields<'_>) -> Result<Map<String, Value>, FieldError> {
+    let given = fields.object("chat_template_kwargs")?;
+    let mut kwargs = given.map(|f| f.map().clone()).unwrap_or_default();
+    kwargs.entry("add_generation_prompt").or_insert(Value::Bool(true));
+    Ok(kwargs)
 }
 
 fn message(field: &Field<'_>) -> Result<Value, FieldError> {
@@ -208,6 +215,16 @@ mod tests {
     fn further_fields_of_a_message_reach_the_template() {
         let told = only(&json!({"role": "tool", "tool_call_id": "c1", "content": "42", "name": null})).unwrap();
         assert_eq!(told, json!({"role": "tool", "content": "42", "tool_call_id": "c1"}));
+    }
+
+    #[test]
+    fn an_answer_is_asked_for_unless_the_client_says_otherwise() {
+        let with =
+            |kwargs: Value| json!({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": kwargs});
+        let kwargs = |given| read(&with(given)).map(|chat| Value::Object(chat.kwargs));
+        let thinking = kwargs(json!({"enable_thinking": false})).unwrap();
+        assert_eq!(thinking, json!({"enable_thinking": false, "add_generation_prompt": true}));
+        assert_eq!(kwargs(json!({"add_generation_prompt": false})).unwrap(), json!({"add_generation_prompt": false}));
     }
 
     #[test]

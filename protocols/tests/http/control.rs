@@ -1,0 +1,83 @@
+//! The routes beside generation.
+
+use serde_json::json;
+
+use crate::server::Server;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_tell_the_window_that_a_request_gets() {
+    let server = Server::with(|engine, _| engine.context = 1000).await;
+    let list = server.get("/v1/models").await.json();
+    let model = &list["data"][0];
+    assert_eq!((&list["object"], &model["id"], &model["object"]), (&json!("list"), &json!("local"), &json!("model")));
+    assert_eq!((&model["context_length"], &model["meta"]["n_ctx_train"]), (&json!(1000), &json!(4096)));
+    assert_eq!(&server.get("/v1/models/local").await.json(), model);
+    let missing = server.get("/v1/models/some/other").await;
+    assert_eq!((missing.status, &missing.json()["error"]["code"]), (404, &json!("model_not_found")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn properties_tell_each_default_and_where_it_came_from() {
+    let server = Server::with(|engine, _| engine.sampling.temperature = Some(0.25)).await;
+    let props = server.get("/props").await.json();
+    assert_eq!(props["sampling"]["temperature"], json!({"value": 0.25, "from": "server flag"}));
+    assert_eq!(props["sampling"]["top_k"], json!({"value": 40, "from": "built-in"}));
+    assert_eq!(
+        (&props["context"], &props["max_tokens"], &props["total_slots"]),
+        (&json!(4096), &json!(4096), &json!(4))
+    );
+    assert_eq!(props["model"]["architecture"], "llama");
+    assert!(props["chat_template"].as_str().unwrap().contains("bos_token"));
+    assert_eq!(props["capabilities"]["chat"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_are_listed() {
+    let server = Server::with(|engine, _| engine.parallel = 3).await;
+    let slots = server.get("/slots").await.json();
+    assert_eq!(slots.as_array().unwrap().len(), 3);
+    assert_eq!(
+        (&slots[2]["id"], &slots[2]["state"], &slots[2]["is_processing"]),
+        (&json!(2), &json!("idle"), &json!(false))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_survives_tokenizing() {
+    let server = Server::start().await;
+    let text = "tomorrow: ünïcödé 🐔\n<|eot_id|>";
+    let ids = server.post("/tokenize", &json!({"content": text})).await.json();
+    let back = server.post("/detokenize", &ids).await.json();
+    assert_eq!(back["content"], text);
+
+    let plain = server.post("/tokenize", &json!({"content": text, "parse_special": false})).await.json();
+    assert!(plain["tokens"].as_array().unwrap().len() > ids["tokens"].as_array().unwrap().len());
+    let framed = server.post("/tokenize", &json!({"content": text, "add_special": true})).await.json();
+    assert_eq!(framed["tokens"].as_array().unwrap()[1..], ids["tokens"].as_array().unwrap()[..]);
+
+    let pieces = server.post("/tokenize", &json!({"content": "a🐔", "with_pieces": true})).await.json();
+    let pieces = pieces["tokens"].as_array().unwrap().clone();
+    assert_eq!(pieces[0]["piece"], "a");
+    assert!(pieces[1]["piece"].is_array(), "a part of a character is told by its bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_template_can_be_seen() {
+    let server = Server::start().await;
+    let body = json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "question?"}]}]});
+    let rendered = server.post("/apply-template", &body).await.json();
+    let prompt = rendered["prompt"].as_str().unwrap();
+    assert!(prompt.contains("question?<|eot_id|>"), "{prompt}");
+    assert!(prompt.ends_with("<|start_header_id|>assistant<|end_header_id|>\n\n"), "{prompt}");
+    let used =
+        server.post("/v1/chat/completions", &json!({"messages": body["messages"], "max_tokens": 1})).await.json();
+    assert_eq!(used["usage"]["prompt_tokens"], rendered["n_tokens"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_there() {
+    let server = Server::start().await;
+    let page = server.get("/").await;
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
+}

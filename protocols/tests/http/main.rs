@@ -1,0 +1,11 @@
+//! The server over a real engine and a tiny model with random weights: what it says is nonsense, how it says it is not.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod answers;
+mod client;
+mod control;
+mod lifecycle;
+mod limits;
+mod refusals;
+mod server;

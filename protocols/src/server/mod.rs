@@ -46,14 +46,16 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let address = listener.address;
+    // An empty key is one that was not set; nobody is to get in with it.
+    let keys: Vec<_> = config.api_keys.into_iter().filter(|key| !key.trim().is_empty()).collect();
     let log = Arc::new(Log::start(config.log).map_err(ServeError::Log)?);
-    if !address.ip().is_loopback() && config.api_keys.is_empty() {
+    if !address.ip().is_loopback() && keys.is_empty() {
         log.line(format!("warning: everybody who can reach {address} can use this server; set a key with --api-key"));
     }
     let app = Arc::new(AppState {
         engine: engine.clone(),
         log: Arc::clone(&log),
-        keys: config.api_keys,
+        keys,
         strict_model: config.strict_model,
         max_body_bytes: config.max_body_bytes,
         request_timeout: config.request_timeout,

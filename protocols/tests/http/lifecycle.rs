@@ -48,7 +48,7 @@ async fn shutting_down_lets_streams_end_and_refuses_new_ones() {
     let server = Server::start().await;
     let address = server.address;
     let engine = server.engine.clone();
-    let body = json!({"prompt": "a", "max_tokens": 1500, "ignore_eos": true, "stream": true});
+    let body = json!({"prompt": "a", "max_tokens": 2000, "ignore_eos": true, "stream": true});
     let streaming = {
         let body = body.clone();
         tokio::spawn(async move { send(address, "POST", "/v1/completions", &[], body.to_string().as_bytes()).await })

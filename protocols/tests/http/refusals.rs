@@ -115,6 +115,16 @@ async fn a_key_is_asked_for_everywhere_but_at_the_page_and_health() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_empty_key_is_none_and_opens_nothing() {
+    let unset = Server::with(|_, config| config.api_keys = vec![String::new()]).await;
+    assert_eq!(unset.get("/v1/models").await.status, 200);
+    let set = Server::with(|_, config| config.api_keys = vec![String::new(), "secret".into()]).await;
+    for header in [("x-api-key", ""), ("authorization", "Bearer ")] {
+        assert_eq!(send(set.address, "GET", "/v1/models", &[header], b"").await.status, 401);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pages_of_other_origins_may_ask_before_they_send_a_key() {
     let server = Server::with(|_, config| config.api_keys = vec!["secret".into()]).await;
     let headers = [

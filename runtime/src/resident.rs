@@ -108,9 +108,11 @@ fn describe(
     let tokenizer = Tokenizer::from_gguf(metadata).map_err(|e| named(&e))?;
     let template_source = metadata.get::<&str>("tokenizer.chat_template").map_err(|e| e.to_string())?;
     let template = ChatTemplate::from_gguf(metadata).map_err(|e| named(&e))?;
+    let special_tokens = tokenizer.special_tokens();
+    let template_capabilities = template.as_ref().map(|t| t.capabilities(&special_tokens));
     let recommended = SamplingOverrides {
         suppress: Some(tokenizer.suppressed().to_vec()),
-        ..or(of_generation_config(&config.model)?, of_metadata(metadata)?)
+        ..or(of_generation_config(&config.model)?, &of_metadata(metadata)?)
     };
     let sampling = SamplingDefaults { flags: config.sampling.clone(), model: recommended };
     sampling.origins().map_err(|e| e.to_string())?;
@@ -131,9 +133,10 @@ fn describe(
         max_tokens: config.max_tokens,
         config: loaded.model.config.clone(),
         sampling,
-        special_tokens: tokenizer.special_tokens(),
+        special_tokens,
         tokenizer,
         template,
+        template_capabilities,
         template_source: template_source.map(Into::into),
         end_tokens,
         weight_bytes: program.weight_bytes(),

@@ -106,7 +106,7 @@ pub(crate) fn of_metadata(metadata: &Metadata) -> Result<SamplingOverrides, Stri
 }
 
 /// `first`'s values, and `second`'s where it has none.
-pub(crate) fn or(first: SamplingOverrides, second: SamplingOverrides) -> SamplingOverrides {
+pub(crate) fn or(first: SamplingOverrides, second: &SamplingOverrides) -> SamplingOverrides {
     SamplingOverrides {
         temperature: first.temperature.or(second.temperature),
         top_k: first.top_k.or(second.top_k),

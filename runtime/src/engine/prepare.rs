@@ -1,6 +1,6 @@
 //! From a request to tokens: render, tokenize, check the window. Runs on the blocking pool, never on an I/O thread.
 
-use bantam_text::{RenderInput, Segment, Specials, StopMatcher, local_now};
+use bantam_text::{RenderInput, Segment, Specials, StopMatcher, local_now, prepare_messages};
 use serde_json::Value;
 
 use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request};
@@ -87,7 +87,10 @@ fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal
         Refusal::Template(why.into())
     })?;
     let input = RenderInput {
-        messages: chat.messages.clone(),
+        messages: match &info.template_capabilities {
+            Some(capabilities) => prepare_messages(&chat.messages, capabilities),
+            None => chat.messages.clone(),
+        },
         tools: chat.tools.clone().map(Value::Array),
         kwargs: chat.kwargs.clone(),
         special_tokens: info.special_tokens.clone(),

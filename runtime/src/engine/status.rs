@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bantam_text::{ChatTemplate, Tokenizer};
+use bantam_text::{Capabilities, ChatTemplate, Tokenizer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -51,6 +51,8 @@ pub struct ModelInfo {
     pub tokenizer: Tokenizer,
     /// The chat template, if the model has one.
     pub template: Option<ChatTemplate>,
+    /// What the template was found to understand.
+    pub template_capabilities: Option<Capabilities>,
     /// Its source.
     pub template_source: Option<String>,
     /// The special tokens by the names that templates use.

@@ -121,7 +121,13 @@ impl SchedulerState {
             let Some(publish) = sequence.to_publish() else { continue };
             let resume = sequence.resume();
             if let Some(lease) = sequence.lease.take() {
-                work.push(LeaseWork { id: sequence.id, lease, publish: Some((publish, resume)), grow_to: 0, grown: false });
+                work.push(LeaseWork {
+                    id: sequence.id,
+                    lease,
+                    publish: Some((publish, resume)),
+                    grow_to: 0,
+                    grown: false,
+                });
             }
         }
         self.prepare(work).await.map(|_| ())

@@ -123,8 +123,8 @@ impl Program for FakeProgram {
             for row in (first..first + sequence.rows).filter(|row| step.logit_rows.contains(&(*row as u32))) {
                 let position = sequence.start + row - first;
                 let tokens: Vec<u32> = (0..=position).map(|p| self.read(0, &sequence.tables[0], p)).collect();
-                for p in (position + 1).saturating_sub(WINDOW)..=position {
-                    assert_eq!(self.read(1, &sequence.tables[1], p), tokens[p]);
+                for (p, &token) in tokens.iter().enumerate().skip((position + 1).saturating_sub(WINDOW)) {
+                    assert_eq!(self.read(1, &sequence.tables[1], p), token);
                 }
                 let best = next_token(&tokens);
                 self.logits.extend((0..VOCAB as u32).map(|t| if t == best { 30.0 } else { 0.0 }));

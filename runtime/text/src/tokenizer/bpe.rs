@@ -20,7 +20,7 @@ impl ByteLevel {
         let bytes: Vec<_> = (0..=u8::MAX).map(spelled).collect();
         let missing = bytes.iter().filter(|id| id.is_none()).count();
         if missing > 0 {
-            tracing::warn!("the vocabulary has no token for {missing} of 256 bytes; they are dropped from texts");
+            tracing::debug!("the vocabulary has no token for {missing} of 256 bytes; they are dropped from texts");
         }
         Self { pre, bytes, merges: RankedMerges::new(merges, vocabulary) }
     }

@@ -23,8 +23,6 @@ const WORKING_SET: usize = 256 << 20;
 /// Multiply-adds of a sample: short, since only a sample that nothing else on the machine interrupts counts.
 const SAMPLE: usize = 100 << 20;
 const SAMPLES: usize = 300;
-/// Measurements of the machine itself; the best one counts.
-const MACHINE_SAMPLES: usize = 20;
 
 struct Options {
     formats: Vec<GgmlType>,
@@ -77,8 +75,7 @@ fn main() {
     let isa = Isa::detect();
     println!("isa {}", isa.name());
     for &threads in &options.threads {
-        let bandwidth = best(|| machine::read_bandwidth(isa, threads).unwrap());
-        let peak = best(|| machine::integer_peak(isa, threads));
+        let (bandwidth, peak) = (machine::read_bandwidth(isa, threads).unwrap(), machine::integer_peak(isa, threads));
         println!("{threads} threads: machine {:.1} GB/s, {:.0} GOPS", bandwidth / 1e9, peak / 1e9);
         for &ty in &options.formats {
             for &(rows, cols) in &options.shapes {
@@ -87,10 +84,6 @@ fn main() {
             }
         }
     }
-}
-
-fn best(measurement: impl FnMut() -> f64) -> f64 {
-    std::iter::repeat_with(measurement).take(MACHINE_SAMPLES).fold(0.0, f64::max)
 }
 
 fn measure(

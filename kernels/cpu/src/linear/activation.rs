@@ -14,9 +14,9 @@ pub struct QBlock {
     pub(super) quads: [i32; 8],
     /// The step between two neighbouring integers.
     pub(super) scale: f32,
-    /// Minus the sum of all the integers.
-    pub(super) negated_sum: i32,
-    /// Minus the sums of the first and of the last 16.
+    /// −128 times the sum of all the integers.
+    pub(super) negated: i32,
+    /// −128 times the sums of the first and of the last 16.
     pub(super) negated_halves: [i32; 2],
 }
 
@@ -49,11 +49,12 @@ impl QBlock {
         Self::with_sums(quads, scale, [sum(&integers[..16]), sum(&integers[16..])])
     }
 
-    /// A block of these integers, given the sums of its halves. Beside a scale that is no number the sums may be anything.
+    /// A block of these integers, given the sums of its halves. Sums that are too large belong to a block whose scale is no
+    /// number; then they may be anything.
     #[inline(always)]
-    pub(super) fn with_sums(quads: [i32; 8], scale: f32, halves: [i32; 2]) -> Self {
-        let negated_halves = halves.map(i32::wrapping_neg);
-        Self { quads, scale, negated_sum: negated_halves[0].wrapping_add(negated_halves[1]), negated_halves }
+    pub(super) fn with_sums(quads: [i32; 8], scale: f32, sums: [i32; 2]) -> Self {
+        let negated_halves = sums.map(|sum| sum.wrapping_mul(-128));
+        Self { quads, scale, negated: negated_halves[0].wrapping_add(negated_halves[1]), negated_halves }
     }
 
     /// The values that the block stands for.

@@ -74,13 +74,13 @@ pub(super) const fn block_bytes<C: Codes>() -> usize {
     C::BITS * VECTOR
 }
 
-/// The accumulators' start for a run of activations with this negated sum: it takes the bias out.
+/// The accumulators' start for dots with activations of which this is −128 times the sum: it takes the bias out.
 #[inline(always)]
-pub(super) fn start<S: Simd, C: Codes>(simd: S, negated_sum: i32) -> S::I {
+pub(super) fn start<S: Simd, C: Codes>(simd: S, negated: i32) -> S::I {
     match C::BIAS {
         0 => simd.splat_int(0),
-        128 => simd.start_biased(negated_sum),
-        bias => simd.shl(simd.splat_int(negated_sum), bias.trailing_zeros()),
+        128 if S::REMOVES_BIAS => simd.splat_int(0),
+        bias => simd.splat_int(negated >> (128 / bias).trailing_zeros()),
     }
 }
 
@@ -132,37 +132,65 @@ unsafe fn plane<S: Simd, const BITS: usize>(simd: S, plane: *const u8, q: usize,
     }
 }
 
-/// The stored integer of a weight's integer.
-pub(super) fn encode<C: Codes>(integer: i8) -> u8 {
-    let biased = (i32::from(integer) + C::BIAS) as u8;
-    match C::TABLE {
-        Some(table) => table.iter().position(|entry| *entry == biased).unwrap_or(0) as u8,
-        None => biased,
+/// Stores one row's integers of a block, the weights' own, in its lane. `out` is the block, all zeros in this lane before.
+#[inline(always)]
+pub(super) fn pack_lane<C: Codes>(integers: &[i8; BLOCK], lane: usize, out: &mut [u8]) {
+    let codes = integers.map(encode::<C>);
+    let mut quads = [0; 8];
+    for (quad, codes) in quads.iter_mut().zip(codes.as_chunks().0) {
+        *quad = u32::from_le_bytes(*codes);
     }
-}
-
-/// Writes one row's integers of a block to its lane. `out` is the block, all zeros in this lane before.
-pub(super) fn pack_lane<C: Codes>(integers: &[u8; BLOCK], lane: usize, out: &mut [u8]) {
-    let low = match C::BITS {
-        bits @ (1 | 2 | 4 | 8) => bits,
-        3 => 2,
-        _ => 4,
-    };
-    let (low_plane, high_plane) = out.split_at_mut(low * VECTOR);
-    pack_plane(integers, lane, 0, low, low_plane);
-    if low < C::BITS {
-        pack_plane(integers, lane, low, C::BITS - low, high_plane);
-    }
-}
-
-/// Writes `bits` bits of each integer, from bit `from`, to a plane.
-fn pack_plane(integers: &[u8; BLOCK], lane: usize, from: usize, bits: usize, plane: &mut [u8]) {
-    let fields = 8 / bits;
-    let mask = ((1u16 << bits) - 1) as u8;
-    let (quads, _) = integers.as_chunks::<4>();
-    for (vector, group) in plane.chunks_exact_mut(VECTOR).zip(quads.chunks(fields)) {
-        for (i, byte) in vector.iter_mut().skip(4 * lane).take(4).enumerate() {
-            *byte = group.iter().enumerate().fold(0, |acc, (f, quad)| acc | (((quad[i] >> from) & mask) << (f * bits)));
+    match C::BITS {
+        1 => pack_plane::<1>(&quads, lane, 0, out),
+        2 => pack_plane::<2>(&quads, lane, 0, out),
+        3 => {
+            pack_plane::<2>(&quads, lane, 0, out);
+            pack_plane::<1>(&quads, lane, 2, &mut out[2 * VECTOR..]);
         }
+        4 => pack_plane::<4>(&quads, lane, 0, out),
+        5 => {
+            pack_plane::<4>(&quads, lane, 0, out);
+            pack_plane::<1>(&quads, lane, 4, &mut out[4 * VECTOR..]);
+        }
+        6 => {
+            pack_plane::<4>(&quads, lane, 0, out);
+            pack_plane::<2>(&quads, lane, 4, &mut out[4 * VECTOR..]);
+        }
+        _ => pack_plane::<8>(&quads, lane, 0, out),
+    }
+}
+
+/// The stored integer of a weight's.
+#[inline(always)]
+fn encode<C: Codes>(integer: i8) -> u8 {
+    let inverse = const { &inverse(C::TABLE) };
+    let biased = integer.cast_unsigned().wrapping_add(C::BIAS as u8);
+    if C::TABLE.is_some() { inverse[usize::from(biased)] } else { biased }
+}
+
+/// The first index of each value in a table; zero for values that are not there.
+const fn inverse(table: Option<[u8; 16]>) -> [u8; 256] {
+    let mut inverse = [0; 256];
+    if let Some(table) = table {
+        let mut i = 16;
+        while i > 0 {
+            i -= 1;
+            inverse[table[i] as usize] = i as u8;
+        }
+    }
+    inverse
+}
+
+/// Writes `BITS` bits of each integer, from bit `from`, to a plane. Four integers of below 8 bits at a time: shifting all
+/// at once moves nothing from one to the other that the mask does not remove.
+#[inline(always)]
+fn pack_plane<const BITS: usize>(quads: &[u32; 8], lane: usize, from: usize, plane: &mut [u8]) {
+    let mask = ((1u32 << BITS) - 1) * 0x0101_0101;
+    for (vector, group) in plane.chunks_exact_mut(VECTOR).zip(quads.chunks_exact(8 / BITS)) {
+        let mut word = 0;
+        for (field, quad) in group.iter().enumerate() {
+            word |= ((quad >> from) & mask) << (field * BITS);
+        }
+        vector[4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
     }
 }

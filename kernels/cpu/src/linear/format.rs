@@ -212,6 +212,7 @@ fn codes_at<F: Format>(cols: usize) -> usize {
 /// Packs up to 16 rows of `F` into a tile that is all zeros.
 pub(super) fn pack_tile<F: Format>(rows: &[u8], row_bytes: usize, cols: usize, tile: &mut [u8]) {
     let layout = Layout::new::<F>(cols);
+    let mut unpacked = UnpackedBlock::new();
     for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
         for panel in layout.panels::<F>() {
             let blocks = row.chunks_exact(F::TYPE.block_bytes());
@@ -221,20 +222,20 @@ pub(super) fn pack_tile<F: Format>(rows: &[u8], row_bytes: usize, cols: usize, t
             let codes = codes.chunks_exact_mut(F::Scales::SPAN / BLOCK * codes::block_bytes::<F::Codes>());
             for ((block, record), codes) in blocks.zip(records).zip(codes) {
                 F::pack_scales(block, lane, record);
-                pack_codes::<F>(block, lane, codes);
+                pack_codes::<F>(block, &mut unpacked, lane, codes);
             }
         }
     }
 }
 
 /// Packs the integers of one block into a lane.
-fn pack_codes<F: Format>(block: &[u8], lane: usize, out: &mut [u8]) {
-    let mut unpacked = UnpackedBlock::new();
-    if unpack_block(F::TYPE, block, &mut unpacked).is_err() {
+#[inline(always)]
+fn pack_codes<F: Format>(block: &[u8], unpacked: &mut UnpackedBlock, lane: usize, out: &mut [u8]) {
+    if unpack_block(F::TYPE, block, unpacked).is_err() {
         return;
     }
     let parts = unpacked.q.as_chunks::<BLOCK>().0;
     for (part, out) in parts.iter().zip(out.chunks_exact_mut(codes::block_bytes::<F::Codes>())) {
-        codes::pack_lane::<F::Codes>(&part.map(codes::encode::<F::Codes>), lane, out);
+        codes::pack_lane::<F::Codes>(part, lane, out);
     }
 }

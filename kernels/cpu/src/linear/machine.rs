@@ -5,52 +5,55 @@ use super::simd::{Job, Simd, with_simd};
 use crate::isa::Isa;
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Bytes that each thread reads; far more than its caches hold.
-const READ_BYTES: usize = 64 << 20;
-/// Rounds of [`Peak`] that each thread does.
-const PEAK_ROUNDS: usize = 1 << 17;
+/// Bytes that each thread reads in a round; all rounds together are far more than the caches hold.
+const READ_BYTES: usize = 8 << 20;
+/// Rounds of dot products that each thread does.
+const PEAK_ROUNDS: usize = 1 << 14;
 /// Accumulators in flight: enough to hide the latency of the integer dot product.
 const CHAINS: usize = 12;
+/// Measurements, of which the best one counts: others on the machine disturb some, and nothing makes one too good.
+const ROUNDS: usize = 24;
 
 /// Bytes a second that `threads` threads read from memory together, with the vectors of `isa`; `None` without memory.
 pub fn read_bandwidth(isa: Isa, threads: usize) -> Option<f64> {
     let arena = Arena::new();
-    let buffers: Option<Vec<_>> = (0..threads).map(|_| arena.allocate(READ_BYTES)).collect();
+    let buffers: Option<Vec<_>> = (0..threads).map(|_| arena.allocate(ROUNDS * READ_BYTES)).collect();
     let mut buffers = buffers?;
     buffers.iter_mut().for_each(|buffer| buffer.fill(1));
-    let time = together(threads, |index| with_simd(isa, Read(&buffers[index])));
-    Some((threads * READ_BYTES) as f64 / time.as_secs_f64())
+    let part = |index: usize, round: usize| &buffers[index][round * READ_BYTES..][..READ_BYTES];
+    let time = best_together(threads, |index, round| with_simd(isa, Read(part(index, round))));
+    Some((threads * READ_BYTES) as f64 / time)
 }
 
 /// 8-bit multiplications and additions a second that `threads` threads do together in registers, with the vectors of
 /// `isa`.
 pub fn integer_peak(isa: Isa, threads: usize) -> f64 {
-    let time = together(threads, |_| with_simd(isa, Peak));
+    let time = best_together(threads, |_, _| with_simd(isa, Peak));
     // A dot product of 16 lanes is 64 multiplications and as many additions.
-    (threads * PEAK_ROUNDS * CHAINS * 128) as f64 / time.as_secs_f64()
+    (threads * PEAK_ROUNDS * CHAINS * 128) as f64 / time
 }
 
-/// The time from a common start to the last thread's end.
-fn together(threads: usize, work: impl Fn(usize) + Sync) -> Duration {
+/// The shortest time in seconds that `threads` threads took for a round: from its common start to the last one's end.
+fn best_together(threads: usize, work: impl Fn(usize, usize) + Sync) -> f64 {
     let barrier = Barrier::new(threads);
-    std::thread::scope(|scope| {
-        let run = |index| {
-            let (barrier, work) = (&barrier, &work);
-            scope.spawn(move || {
-                barrier.wait();
-                let start = Instant::now();
-                work(index);
-                (start, Instant::now())
-            })
+    let rounds = |index| -> Vec<f64> {
+        let round = |round| {
+            barrier.wait();
+            let start = Instant::now();
+            work(index, round);
+            start.elapsed().as_secs_f64()
         };
-        let handles: Vec<_> = (0..threads).map(run).collect();
-        let times: Vec<_> = handles.into_iter().filter_map(|handle| handle.join().ok()).collect();
-        let start = times.iter().map(|(start, _)| *start).min();
-        let end = times.iter().map(|(_, end)| *end).max();
-        start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
-    })
+        (0..ROUNDS).map(round).collect()
+    };
+    let rounds = &rounds;
+    let times: Vec<Vec<f64>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|index| scope.spawn(move || rounds(index))).collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
+    });
+    let slowest = |round: usize| times.iter().filter_map(|times| times.get(round)).copied().fold(0.0, f64::max);
+    (0..ROUNDS).map(slowest).fold(f64::INFINITY, f64::min)
 }
 
 /// Reads all bytes.

@@ -127,7 +127,7 @@ fn tiles_at_once<S: Simd>(rows: usize, waits_for_memory: bool) -> usize {
 /// Whether the kernels of `K` work faster on `rows` rows than memory delivers the weights. Then the hardware's
 /// prefetching is best left alone; otherwise asking for weights ahead of time hides that they come from memory.
 fn waits_for_memory<K: Recipe>(rows: usize) -> bool {
-    rows * if K::HALVES { 4 } else { 2 } <= K::Codes::BITS
+    rows * if K::HALVES { 8 } else { 2 } <= K::Codes::BITS
 }
 
 /// An empty strip.

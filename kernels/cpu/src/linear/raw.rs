@@ -41,7 +41,7 @@ pub(super) fn unpack_panel(
             let per_part = BLOCK / unpacked.group;
             let integers = unpacked.q.as_chunks::<BLOCK>().0;
             for (part, integers) in codes.chunks_exact_mut(part_bytes).zip(integers) {
-                codes::pack_lane::<RawCodes>(&integers.map(|q| (q as u8) ^ 0x80), lane, part);
+                codes::pack_lane::<RawCodes>(integers, lane, part);
             }
             for (part, values) in scales.chunks_mut(stride).zip(unpacked.scale.chunks(per_part)) {
                 for (vector, value) in part.chunks_exact_mut(LANES).zip(values) {

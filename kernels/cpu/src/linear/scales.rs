@@ -1,7 +1,8 @@
 //! How the scales of a weight tile lie in memory, and their expansion to vectors of `f32`.
 //!
 //! The unit is a *record*: what one block of the file format says about scales, for a tile's 16 rows. A weight is
-//! `scale · integer − min`. Scales and minimums expand without rounding: they are what the format defines, to the bit.
+//! `scale · integer − min`. Scales and minimums expand without rounding: they are what the format defines, to the bit, but
+//! minimums are divided by 128, because sums of activations come times 128 ([`QBlock`](super::activation::QBlock)).
 
 use super::codes::BLOCK;
 use super::simd::{LANES, Simd};
@@ -28,6 +29,16 @@ pub(super) trait Scales: 'static {
 /// Vectors that a block of 32 columns expands to.
 pub(super) const fn vectors(halves: bool, mins: bool) -> usize {
     (1 + halves as usize) * (1 + mins as usize)
+}
+
+/// Half-precision minimums, divided by 128: exactly, since single precision reaches far below half precision.
+///
+/// # Safety
+/// `source` must be valid for reading 32 bytes.
+#[inline(always)]
+unsafe fn load_min<S: Simd>(simd: S, source: *const u8) -> S::F {
+    // SAFETY: the caller vouches for the bytes.
+    simd.mul(unsafe { simd.load_f16(source) }, simd.splat(1.0 / 128.0))
 }
 
 /// Half-precision scales, one for `SPAN` columns.
@@ -96,7 +107,7 @@ impl Scales for HalfWithMin {
         // SAFETY: a record is 32 halves; the caller vouches for both pointers.
         unsafe {
             simd.store(out, simd.load_f16(record));
-            simd.store(out.add(LANES), simd.load_f16(record.add(2 * LANES)));
+            simd.store(out.add(LANES), load_min(simd, record.add(2 * LANES)));
         }
     }
 }
@@ -127,7 +138,7 @@ impl Scales for SixBit {
             simd.store_bytes(bytes[1].as_mut_ptr(), last_scales);
             simd.store_bytes(bytes[2].as_mut_ptr(), simd.shr_and(mins, 0, 0x3f));
             simd.store_bytes(bytes[3].as_mut_ptr(), last_mins);
-            let (d, dmin) = (simd.load_f16(record), simd.load_f16(record.add(2 * LANES)));
+            let (d, dmin) = (simd.load_f16(record), load_min(simd, record.add(2 * LANES)));
             for j in 0..8 {
                 let at = j % 4 * LANES;
                 let block = out.add(j * stride);
@@ -201,7 +212,7 @@ impl Scales for FourBit {
     unsafe fn expand<S: Simd>(simd: S, record: *const u8, out: *mut f32, stride: usize) {
         // SAFETY: the record is 4 × 16 halves' bytes and four vectors; `out` takes 8 blocks of four vectors.
         unsafe {
-            let (d, dmin) = (simd.load_f16(record), simd.load_f16(record.add(2 * LANES)));
+            let (d, dmin) = (simd.load_f16(record), load_min(simd, record.add(2 * LANES)));
             for quarter in 0..4 {
                 let packed = simd.load_bytes(record.add(4 * (1 + quarter) * LANES));
                 let mut bytes = [[0u8; 4 * LANES]; 2];

@@ -3,7 +3,7 @@
 //! This file fixes the arithmetic. In every lane, whatever the numbers of rows and tiles:
 //!
 //! - quantized weights: per block of 32 columns exact integer dots `c` (one, or one for each half), then
-//!   `t = c·s`, `t = c'·s' + t` for a second half, `t = m·(−Σq) + t` for each minimum, `y = t·d + y`;
+//!   `t = c·s`, `t = c'·s' + t` for a second half, `t = (m/128)·(−128·Σq) + t` for each minimum, `y = t·d + y`;
 //! - float weights: `y = w·x + y`, column after column.
 //!
 //! `y` may rest in memory between two panels of columns, which changes nothing.
@@ -17,6 +17,7 @@ use super::activation::QBlock;
 use super::codes::{self, Codes};
 use super::scales::vectors;
 use super::simd::{Job, LANES, Simd};
+use std::ops::Range;
 
 /// Rows that the largest kernel takes.
 pub(super) const MAX_ROWS: usize = 6;
@@ -105,25 +106,19 @@ impl<'a, K: Recipe, const R: usize, const T: usize> QuantizedStrip<'a, K, R, T> 
         Self { strip, recipe: std::marker::PhantomData }
     }
 
-    /// The dot products of `N` quads from quad `from` on, given each row's negated sum of their activations.
+    /// The dot products of a part of a block.
     ///
     /// # Safety
     /// `weights` and `x` must point to one block each.
     #[inline(always)]
-    unsafe fn dots<S: Simd, const N: usize>(
-        simd: S,
-        weights: [*const u8; T],
-        x: [*const QBlock; R],
-        from: usize,
-        negated_sums: [i32; R],
-    ) -> [[S::I; T]; R] {
+    unsafe fn dots<S: Simd>(simd: S, weights: [*const u8; T], x: [*const QBlock; R], part: Part) -> [[S::I; T]; R] {
         let mut sums = [[simd.splat_int(0); T]; R];
-        for r in 0..R {
-            sums[r] = [codes::start::<S, K::Codes>(simd, negated_sums[r]); T];
-        }
-        for q in from..from + N {
-            // SAFETY: the caller vouches for the blocks; `q` is below 8.
-            unsafe {
+        // SAFETY: the caller vouches for the blocks; quads are below 8.
+        unsafe {
+            for r in 0..R {
+                sums[r] = [codes::start::<S, K::Codes>(simd, part.negated(&*x[r])); T];
+            }
+            for q in part.quads() {
                 let mut quads = [codes::quad::<S, K::Codes>(simd, weights[0], q); T];
                 for t in 1..T {
                     quads[t] = codes::quad::<S, K::Codes>(simd, weights[t], q);
@@ -152,23 +147,19 @@ impl<'a, K: Recipe, const R: usize, const T: usize> QuantizedStrip<'a, K, R, T> 
         sums: &mut [[S::F; T]; R],
     ) {
         let mut terms = [[simd.zero(); T]; R];
-        let mut negated = [[0; 2]; R];
         // SAFETY: the caller vouches for the blocks and the vectors.
         unsafe {
             if K::HALVES {
-                for r in 0..R {
-                    negated[r] = (*x[r]).negated_halves;
-                }
-                Self::scaled::<S, 4>(simd, weights, scales, x, 0, &negated, &mut terms);
-                Self::scaled::<S, 4>(simd, weights, scales, x, 1, &negated, &mut terms);
+                Self::scaled(simd, weights, scales, x, Part::First, &mut terms);
+                Self::scaled(simd, weights, scales.add(LANES), x, Part::Second, &mut terms);
             } else {
-                for r in 0..R {
-                    negated[r][0] = (*x[r]).negated_sum;
-                }
-                Self::scaled::<S, 8>(simd, weights, scales, x, 0, &negated, &mut terms);
+                Self::scaled(simd, weights, scales, x, Part::Whole, &mut terms);
             }
-            if K::MINS {
-                Self::subtract_mins(simd, scales, &negated, &mut terms);
+            if K::MINS && K::HALVES {
+                Self::subtract_mins(simd, scales.add(2 * LANES), x, Part::First, &mut terms);
+                Self::subtract_mins(simd, scales.add(3 * LANES), x, Part::Second, &mut terms);
+            } else if K::MINS {
+                Self::subtract_mins(simd, scales.add(LANES), x, Part::Whole, &mut terms);
             }
             for r in 0..R {
                 let scale = simd.splat((*x[r]).scale);
@@ -179,53 +170,86 @@ impl<'a, K: Recipe, const R: usize, const T: usize> QuantizedStrip<'a, K, R, T> 
         }
     }
 
-    /// Adds part `part` of a block, of `N` quads, to the terms, which it starts if it is the first.
+    /// Adds a part of a block to the terms, which it starts unless it is the second one.
     ///
     /// # Safety
-    /// As [`Self::block`].
+    /// As [`Self::block`]; `scales` must point to the part's vector of the first tile.
     #[inline(always)]
-    unsafe fn scaled<S: Simd, const N: usize>(
+    unsafe fn scaled<S: Simd>(
         simd: S,
         weights: [*const u8; T],
         scales: *const f32,
         x: [*const QBlock; R],
-        part: usize,
-        negated: &[[i32; 2]; R],
+        part: Part,
         terms: &mut [[S::F; T]; R],
     ) {
-        let mut negated_sums = [0; R];
-        for r in 0..R {
-            negated_sums[r] = negated[r][part];
-        }
         // SAFETY: the caller vouches for the blocks and the vectors.
         unsafe {
-            let ints = Self::dots::<S, N>(simd, weights, x, part * N, negated_sums);
+            let ints = Self::dots(simd, weights, x, part);
             for t in 0..T {
-                let scale = simd.load(scales.add((t * K::VECTORS + part) * LANES));
+                let scale = simd.load(scales.add(t * K::VECTORS * LANES));
                 for r in 0..R {
                     let dot = simd.to_float(ints[r][t]);
-                    terms[r][t] = if part == 0 { simd.mul(dot, scale) } else { simd.fma(dot, scale, terms[r][t]) };
+                    terms[r][t] = match part {
+                        Part::Second => simd.fma(dot, scale, terms[r][t]),
+                        Part::Whole | Part::First => simd.mul(dot, scale),
+                    };
                 }
             }
         }
     }
 
-    /// Adds the minimums times the negated sums of their activations to the terms.
+    /// Subtracts from the terms a part's minimums times the sums of their activations. Minimums come divided by 128.
     ///
     /// # Safety
-    /// As [`Self::block`].
+    /// As [`Self::block`]; `mins` must point to the part's vector of the first tile.
     #[inline(always)]
-    unsafe fn subtract_mins<S: Simd>(simd: S, scales: *const f32, negated: &[[i32; 2]; R], terms: &mut [[S::F; T]; R]) {
-        let parts = if K::HALVES { 2 } else { 1 };
-        for part in 0..parts {
+    unsafe fn subtract_mins<S: Simd>(
+        simd: S,
+        mins: *const f32,
+        x: [*const QBlock; R],
+        part: Part,
+        terms: &mut [[S::F; T]; R],
+    ) {
+        // SAFETY: the caller vouches for the blocks and the vectors.
+        unsafe {
             for r in 0..R {
-                let negated_sum = simd.to_float(simd.splat_int(negated[r][part]));
+                let negated = simd.to_float(simd.splat_int(part.negated(&*x[r])));
                 for t in 0..T {
-                    // SAFETY: the minimums follow the scales.
-                    let min = unsafe { simd.load(scales.add((t * K::VECTORS + parts + part) * LANES)) };
-                    terms[r][t] = simd.fma(min, negated_sum, terms[r][t]);
+                    let min = simd.load(mins.add(t * K::VECTORS * LANES));
+                    terms[r][t] = simd.fma(min, negated, terms[r][t]);
                 }
             }
+        }
+    }
+}
+
+/// A part of a block that has a scale of its own.
+#[derive(Clone, Copy)]
+enum Part {
+    Whole,
+    First,
+    Second,
+}
+
+impl Part {
+    /// Its quads.
+    #[inline(always)]
+    fn quads(self) -> Range<usize> {
+        match self {
+            Part::Whole => 0..8,
+            Part::First => 0..4,
+            Part::Second => 4..8,
+        }
+    }
+
+    /// −128 times the sum of its activations.
+    #[inline(always)]
+    fn negated(self, x: &QBlock) -> i32 {
+        match self {
+            Part::Whole => x.negated,
+            Part::First => x.negated_halves[0],
+            Part::Second => x.negated_halves[1],
         }
     }
 }

@@ -61,6 +61,7 @@ impl Simd for Avx2 {
     const TILES: usize = 1;
     const ROWS: usize = 2;
     const ROWS_OF_HALVES: usize = 2;
+    const REMOVES_BIAS: bool = true;
 
     #[inline(always)]
     fn enter(self, job: impl Job) {
@@ -99,15 +100,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn shl(self, a: Self::I, bits: u32) -> Self::I {
-        // SAFETY: see the head of this block.
-        unsafe {
-            let bits = _mm_cvtsi32_si128(bits as i32);
-            [_mm256_sll_epi32(a[0], bits), _mm256_sll_epi32(a[1], bits)]
-        }
-    }
-
-    #[inline(always)]
     fn to_float(self, a: Self::I) -> Self::F {
         // SAFETY: see the head of this block.
         unsafe { [_mm256_cvtepi32_ps(a[0]), _mm256_cvtepi32_ps(a[1])] }
@@ -129,11 +121,6 @@ impl Simd for Avx2 {
                 add_pairs(acc[1], _mm256_maddubs_epi16(weights[1], activations)),
             ]
         }
-    }
-
-    #[inline(always)]
-    fn start_biased(self, _negated_sum: i32) -> Self::I {
-        self.splat_int(0)
     }
 
     #[inline(always)]

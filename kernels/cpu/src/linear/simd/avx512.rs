@@ -37,6 +37,7 @@ impl Simd for Avx512 {
     const TILES: usize = 2;
     const ROWS: usize = 6;
     const ROWS_OF_HALVES: usize = 4;
+    const REMOVES_BIAS: bool = false;
 
     #[inline(always)]
     fn enter(self, job: impl Job) {
@@ -75,12 +76,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn shl(self, a: __m512i, bits: u32) -> __m512i {
-        // SAFETY: see the head of this block.
-        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(bits as i32)) }
-    }
-
-    #[inline(always)]
     fn to_float(self, a: __m512i) -> __m512 {
         // SAFETY: see the head of this block.
         unsafe { _mm512_cvtepi32_ps(a) }
@@ -95,11 +90,6 @@ impl Simd for Avx512 {
     fn dot(self, acc: __m512i, weights: __m512i, activations: __m512i) -> __m512i {
         // SAFETY: see the head of this block.
         unsafe { _mm512_dpbusd_epi32(acc, weights, activations) }
-    }
-
-    #[inline(always)]
-    fn start_biased(self, negated_sum: i32) -> __m512i {
-        self.shl(self.splat_int(negated_sum), 7)
     }
 
     #[inline(always)]

@@ -44,6 +44,8 @@ pub(crate) trait Simd: Copy + 'static {
     const ROWS: usize;
     /// The same for formats with two scales in a block, whose kernels need a third set of accumulators.
     const ROWS_OF_HALVES: usize;
+    /// Whether [`Simd::dot_biased`] multiplies by the value, not by what is stored.
+    const REMOVES_BIAS: bool;
 
     /// Runs `job` with the instruction set enabled.
     fn enter(self, job: impl Job);
@@ -56,17 +58,13 @@ pub(crate) trait Simd: Copy + 'static {
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
 
     fn splat_int(self, value: i32) -> Self::I;
-    /// Each lane shifted left by `bits`.
-    fn shl(self, a: Self::I, bits: u32) -> Self::I;
     fn to_float(self, a: Self::I) -> Self::F;
 
     /// Four activations for every lane.
     fn quad(self, activations: i32) -> Self::X;
     /// Adds to each lane the dot product of its four weights (each below 128) with the activations.
     fn dot(self, acc: Self::I, weights: Self::W, activations: Self::X) -> Self::I;
-    /// What the accumulator of [`Simd::dot_biased`] starts with, from the negated sum of the activations to come.
-    fn start_biased(self, negated_sum: i32) -> Self::I;
-    /// Like [`Simd::dot`] for weights stored as `value + 128`, given the right start.
+    /// Like [`Simd::dot`] for weights stored as `value + 128`. The bias stays in unless [`Simd::REMOVES_BIAS`].
     fn dot_biased(self, acc: Self::I, weights: Self::W, activations: Self::X) -> Self::I;
 
     /// Each byte shifted right by `shift` (0 to 7), then masked; `mask << shift` must fit in a byte.

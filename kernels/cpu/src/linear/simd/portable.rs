@@ -21,6 +21,7 @@ impl Simd for Portable {
     const TILES: usize = 1;
     const ROWS: usize = 2;
     const ROWS_OF_HALVES: usize = 2;
+    const REMOVES_BIAS: bool = false;
 
     #[inline(always)]
     fn enter(self, job: impl Job) {
@@ -53,11 +54,6 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn shl(self, a: Self::I, bits: u32) -> Self::I {
-        a.map(|v| v << bits)
-    }
-
-    #[inline(always)]
     fn to_float(self, a: Self::I) -> Self::F {
         a.map(|v| v as f32)
     }
@@ -73,11 +69,6 @@ impl Simd for Portable {
             let products: [i32; 4] = from_fn(|k| i32::from(weights[i][k]) * i32::from(activations[k]));
             acc[i] + products.iter().sum::<i32>()
         })
-    }
-
-    #[inline(always)]
-    fn start_biased(self, negated_sum: i32) -> Self::I {
-        self.splat_int(negated_sum << 7)
     }
 
     #[inline(always)]

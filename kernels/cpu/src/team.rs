@@ -1,8 +1,9 @@
 //! The worker team: threads that run one job together, in lock step.
 //!
 //! The calling thread is member 0; `n − 1` threads are the others. All run the same function, split the work by their
-//! index, and meet at [`Member::barrier`]. Inside a job a waiting thread spins, and yields its core once it has waited
-//! long; between jobs it spins for a moment and then parks, so an idle team uses no CPU.
+//! index, and meet at [`Member::barrier`]. A waiting thread spins; once it has waited long it yields its core, and then
+//! parks: where other programs want the cores too, spinning would only keep the missing member from running. An idle team
+//! is parked and uses no CPU.
 //!
 //! A panic in one member breaks the barrier: the others leave the job at their next barrier and [`Team::run`] returns
 //! the message. The team itself stays usable.
@@ -12,10 +13,10 @@ use std::{
     cell::UnsafeCell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
-    thread::JoinHandle,
+    thread::{JoinHandle, Thread},
     time::{Duration, Instant},
 };
 
@@ -23,6 +24,8 @@ use std::{
 const SPIN_BETWEEN_JOBS: Duration = Duration::from_micros(20);
 /// How long a member spins at a barrier before it offers its core to others.
 const SPIN_AT_BARRIER: Duration = Duration::from_micros(50);
+/// How often it does so before it parks.
+const YIELDS: usize = 20;
 /// Checks of the awaited value between two looks at the clock.
 const SPINS_PER_LOOK: u32 = 64;
 
@@ -70,13 +73,17 @@ struct Shared {
     phase: Line<AtomicU32>,
     broken: AtomicBool,
     stop: AtomicBool,
-    /// Per worker, whether it is parked or about to park.
-    parked: Vec<Line<AtomicBool>>,
+    /// Per member, whether it is parked or about to park.
+    parked: Vec<AtomicBool>,
+    /// The thread that runs the job, to be woken when it waits.
+    caller: UnsafeCell<Option<Thread>>,
+    /// The workers' threads.
+    workers: OnceLock<Vec<Thread>>,
     message: Mutex<Option<String>>,
 }
 
-// SAFETY: `job` is written by the thread that holds `turn` while no worker runs a job, and read by workers only after
-// they have seen `jobs` change, which orders the write before the read. All else is atomic or locked.
+// SAFETY: `job` and `caller` are written by the thread that holds `turn` while no worker runs a job, and read by workers
+// only between seeing `jobs` change and counting themselves as finished. All else is atomic or locked.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; the pointer in `job` points to a `Sync` function.
 unsafe impl Send for Shared {}
@@ -98,7 +105,9 @@ impl Team {
             phase: Line::default(),
             broken: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            parked: (1..threads).map(|_| Line::default()).collect(),
+            parked: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+            caller: UnsafeCell::new(None),
+            workers: OnceLock::new(),
             message: Mutex::new(None),
         });
         let mut team = Team { shared, workers: Vec::new(), turn: Mutex::new(()) };
@@ -107,6 +116,7 @@ impl Team {
             let worker = std::thread::Builder::new().name(format!("cpu-{index}"));
             team.workers.push(worker.spawn(move || serve(&shared, index))?);
         }
+        team.shared.workers.get_or_init(|| team.workers.iter().map(|w| w.thread().clone()).collect());
         Ok(team)
     }
 
@@ -124,7 +134,7 @@ impl Team {
         self.start(&job);
         work(&self.shared, 0, &job);
         let workers = self.workers.len();
-        wait(SPIN_AT_BARRIER, || self.shared.finished.0.load(Ordering::Acquire) == workers);
+        self.shared.wait(0, || self.shared.finished.0.load(Ordering::SeqCst) == workers);
         self.end()
     }
 
@@ -132,16 +142,14 @@ impl Team {
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes. `run` returns only after every worker has finished with the pointer.
         let job = unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
-        // SAFETY: `turn` is held and all workers wait for `jobs` to change, so nobody reads this cell now.
-        unsafe { *shared.job.get() = Some(job) };
-        shared.finished.0.store(0, Ordering::Relaxed);
-        // Sequentially consistent with the worker's store to `parked` and load of `jobs`: one of the two sees the other.
-        shared.jobs.0.fetch_add(1, Ordering::SeqCst);
-        for (worker, parked) in self.workers.iter().zip(&shared.parked) {
-            if parked.0.load(Ordering::SeqCst) {
-                worker.thread().unpark();
-            }
+        // SAFETY: `turn` is held and all workers wait for `jobs` to change, so nobody reads these cells now.
+        unsafe {
+            *shared.job.get() = Some(job);
+            *shared.caller.get() = Some(std::thread::current());
         }
+        shared.finished.0.store(0, Ordering::Relaxed);
+        shared.jobs.0.fetch_add(1, Ordering::SeqCst);
+        shared.wake_workers(0);
     }
 
     fn end(&self) -> Result<(), Panicked> {
@@ -187,17 +195,64 @@ impl Member<'_> {
         let phase = shared.phase.0.load(Ordering::Relaxed);
         if shared.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == shared.threads {
             shared.arrived.0.store(0, Ordering::Relaxed);
-            shared.phase.0.store(phase.wrapping_add(1), Ordering::Release);
+            shared.phase.0.store(phase.wrapping_add(1), Ordering::SeqCst);
+            shared.wake(self.index);
             return Ok(());
         }
-        let passed = || shared.phase.0.load(Ordering::Acquire) != phase;
-        wait(SPIN_AT_BARRIER, || passed() || shared.broken.load(Ordering::Relaxed));
+        let passed = || shared.phase.0.load(Ordering::SeqCst) != phase;
+        shared.wait(self.index, || passed() || shared.broken.load(Ordering::SeqCst));
         if passed() { Ok(()) } else { Err(Broken) }
     }
 
     /// This member's share of `items`, in whole multiples of `grain`: as even as that allows, in order.
     pub fn share(&self, items: usize, grain: usize) -> std::ops::Range<usize> {
         share(items, grain, self.index, self.shared.threads)
+    }
+}
+
+impl Shared {
+    /// Waits until `done`: spinning first, then giving the core to other threads, then parked. Whoever makes `done` true
+    /// must wake the member after.
+    fn wait(&self, index: usize, done: impl Fn() -> bool) {
+        if spin(SPIN_AT_BARRIER, &done) {
+            return;
+        }
+        for _ in 0..YIELDS {
+            std::thread::yield_now();
+            if done() {
+                return;
+            }
+        }
+        self.park(index, done);
+    }
+
+    /// Parks until `done`. Sequential consistency here and in `wake` means that the one who makes `done` true sees that
+    /// this member is parked, or this member sees that `done` is true.
+    fn park(&self, index: usize, done: impl Fn() -> bool) {
+        self.parked[index].store(true, Ordering::SeqCst);
+        while !done() {
+            std::thread::park();
+        }
+        self.parked[index].store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes all members but `except`, from within a job.
+    fn wake(&self, except: usize) {
+        if except != 0 && self.parked[0].load(Ordering::SeqCst) {
+            // SAFETY: a job runs, so the caller has written this and does not change it.
+            if let Some(caller) = unsafe { &*self.caller.get() } {
+                caller.unpark();
+            }
+        }
+        self.wake_workers(except);
+    }
+
+    fn wake_workers(&self, except: usize) {
+        for (i, worker) in (1..).zip(self.workers.get().into_iter().flatten()) {
+            if i != except && self.parked[i].load(Ordering::SeqCst) {
+                worker.unpark();
+            }
+        }
     }
 }
 
@@ -219,20 +274,22 @@ fn serve(shared: &Shared, index: usize) {
             // SAFETY: as above.
             work(shared, index, unsafe { &*job });
         }
-        shared.finished.0.fetch_add(1, Ordering::Release);
+        // SAFETY: the caller waits for this worker to finish, so its handle does not change.
+        let caller = unsafe { (*shared.caller.get()).clone() };
+        shared.finished.0.fetch_add(1, Ordering::SeqCst);
+        if shared.parked[0].load(Ordering::SeqCst)
+            && let Some(caller) = caller
+        {
+            caller.unpark();
+        }
     }
 }
 
 /// Waits for the job after number `seen`; `None` when the team ends.
 fn next_job(shared: &Shared, index: usize, seen: u32) -> Option<u32> {
     let ready = || shared.jobs.0.load(Ordering::SeqCst) != seen || shared.stop.load(Ordering::SeqCst);
-    let parked = &shared.parked[index - 1].0;
     if !spin(SPIN_BETWEEN_JOBS, ready) {
-        parked.store(true, Ordering::SeqCst);
-        while !ready() {
-            std::thread::park();
-        }
-        parked.store(false, Ordering::SeqCst);
+        shared.park(index, ready);
     }
     let jobs = shared.jobs.0.load(Ordering::SeqCst);
     (jobs != seen).then_some(jobs)
@@ -245,7 +302,8 @@ fn work(shared: &Shared, index: usize, job: &Job<'_>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&member))) {
         let mut message = shared.message.lock().unwrap_or_else(PoisonError::into_inner);
         message.get_or_insert_with(|| describe(&*panic));
-        shared.broken.store(true, Ordering::Release);
+        shared.broken.store(true, Ordering::SeqCst);
+        shared.wake(index);
     }
 }
 
@@ -266,15 +324,6 @@ fn spin(limit: Duration, done: impl Fn() -> bool) -> bool {
         }
         if begin.get_or_insert_with(Instant::now).elapsed() > limit {
             return false;
-        }
-    }
-}
-
-/// Waits until `done`: spinning first, then giving the core to other threads.
-fn wait(patience: Duration, done: impl Fn() -> bool) {
-    if !spin(patience, &done) {
-        while !done() {
-            std::thread::yield_now();
         }
     }
 }
@@ -335,7 +384,7 @@ mod tests {
         let team = Team::new(2).unwrap();
         counts(&team, 1);
         std::thread::sleep(Duration::from_millis(20));
-        assert!(team.shared.parked.iter().all(|p| p.0.load(Ordering::SeqCst)));
+        assert!(team.shared.parked[1..].iter().all(|p| p.load(Ordering::SeqCst)));
     }
 
     #[test]

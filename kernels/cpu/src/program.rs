@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bantam_backend::{Program, StateGroup, Step, StepError, Trace};
 
 use crate::{
-    attention::TileScratch,
+    attention::{self, Cut, Partials, PieceScratch},
     compile::{
         Limits, MaxRows, Plan, Plans, Weights,
-        ir::{Entry, Op, Value, ValueId},
+        ir::{Entry, Value, ValueId},
     },
     exec::{
         self,
@@ -35,6 +35,7 @@ pub(crate) struct CpuProgram {
     fast: Runner,
     plain: Runner,
     scratch: PerMember<MemberScratch>,
+    partials: Partials,
     /// Steps that were tried.
     steps: u64,
     /// Where the last step's logits are.
@@ -74,14 +75,14 @@ impl CpuProgram {
     /// Makes a program; `None` if there is no memory for its buffers.
     pub(crate) fn new(parts: Parts) -> Option<Self> {
         let Parts { team, isa, weights, weight_bytes_per_token, pools, plans, max } = parts;
-        let dims = plans.fast.schedule.nodes.iter().filter_map(|n| match &n.op {
-            Op::Attend { attend, .. } => Some((attend.k.dim, attend.v.dim)),
-            _ => None,
-        });
+        let (places, members) = (attention::places(team.threads()), team.threads());
+        let dims = plans.fast.attentions().map(|(_, a)| (a.k.dim, a.v.dim));
         let (k_dim, v_dim) = dims.fold((0, 0), |(k, v), (k2, v2)| (k.max(k2), v.max(v2)));
-        let linear: Option<Vec<Scratch>> = (0..team.threads()).map(|_| Scratch::new()).collect();
-        let scratch = linear?.into_iter().map(|linear| MemberScratch { linear, tile: TileScratch::new(k_dim, v_dim) });
-        let mut fast = Runner::new(plans.fast, max);
+        let linear: Option<Vec<Scratch>> = (0..members).map(|_| Scratch::new()).collect();
+        let scratch =
+            linear?.into_iter().map(|linear| MemberScratch { linear, piece: PieceScratch::new(k_dim, v_dim) });
+        let runner = |plan| Runner::new(plan, max, members, places);
+        let mut fast = runner(plans.fast);
         fast.arena()?;
         Some(CpuProgram {
             isa,
@@ -92,8 +93,9 @@ impl CpuProgram {
             limits: plans.limits,
             max,
             fast,
-            plain: Runner::new(plans.plain, max),
+            plain: runner(plans.plain),
             scratch: PerMember::new(scratch),
+            partials: Partials::new(places, v_dim)?,
             steps: 0,
             logits: Logits::None,
             failed: None,
@@ -119,6 +121,7 @@ impl CpuProgram {
             prepared: &runner.prepared,
             arena,
             scratch: &self.scratch,
+            partials: &self.partials,
             claims: &runner.claims,
             isa: self.isa,
         })
@@ -168,9 +171,10 @@ impl CpuProgram {
 }
 
 impl Runner {
-    fn new(plan: Plan, max: MaxRows) -> Self {
+    fn new(plan: Plan, max: MaxRows, members: usize, places: usize) -> Self {
         let claims = plan.schedule.nodes.iter().map(|_| Claims::default()).collect();
-        let prepared = Prepared::new(max, plan.attentions());
+        let cuts = plan.attentions().map(|(rows, attend)| (rows, Cut::of(attend)));
+        let prepared = Prepared::new(max, members, places, cuts);
         Runner { plan, claims, prepared, arena: None }
     }
 

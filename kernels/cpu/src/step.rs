@@ -4,7 +4,7 @@ use bantam_backend::{Step, StepError};
 use bantam_graph::Rows;
 
 use crate::{
-    attention::Tiles,
+    attention::{Cut, Pieces},
     compile::{Limits, MaxRows},
     pool::{PAGE_TOKENS, Pool},
 };
@@ -49,25 +49,31 @@ impl RowMap {
 pub(crate) struct Prepared {
     tokens: RowMap,
     logits: RowMap,
-    tiles: Vec<(Rows, Tiles)>,
+    attentions: Vec<(Rows, Pieces)>,
 }
 
 impl Prepared {
-    /// Room for any step of up to `max` rows; `attentions` are the row spaces and group sizes of all attentions.
-    pub(crate) fn new(max: MaxRows, attentions: impl Iterator<Item = (Rows, usize)>) -> Self {
-        let mut tiles: Vec<(Rows, Tiles)> = Vec::new();
-        for (rows, group) in attentions {
-            if !tiles.iter().any(|(r, t)| *r == rows && t.group == group) {
-                tiles.push((rows, Tiles::with_capacity(group, max.of(rows))));
+    /// Room for any step of up to `max` rows on a team of `members`; `attentions` are the row spaces and cuts of all
+    /// attentions, `places` the places for results of their segments.
+    pub(crate) fn new(
+        max: MaxRows,
+        members: usize,
+        places: usize,
+        attentions: impl Iterator<Item = (Rows, Cut)>,
+    ) -> Self {
+        let mut kinds: Vec<(Rows, Pieces)> = Vec::new();
+        for (rows, cut) in attentions {
+            if !kinds.iter().any(|(r, p)| *r == rows && p.cut() == cut) {
+                kinds.push((rows, Pieces::with_capacity(cut, max.of(rows), members, places)));
             }
         }
         let [tokens, logits] = [max.tokens, max.logits].map(RowMap::with_capacity);
-        Prepared { tokens, logits, tiles }
+        Prepared { tokens, logits, attentions: kinds }
     }
 
     /// Lays out a step that was checked.
     pub(crate) fn prepare(&mut self, step: &Step) {
-        let Prepared { tokens, logits, tiles } = self;
+        let Prepared { tokens, logits, attentions } = self;
         tokens.clear();
         let mut ids = step.tokens.iter();
         for (s, sequence) in step.sequences.iter().enumerate() {
@@ -81,8 +87,8 @@ impl Prepared {
             let row = *row as usize;
             logits.push(tokens.tokens[row], tokens.positions[row], tokens.sequences[row]);
         }
-        for (rows, tiles) in tiles {
-            tiles.cut(if *rows == Rows::Tokens { tokens } else { logits });
+        for (rows, pieces) in attentions {
+            pieces.lay_out(if *rows == Rows::Tokens { tokens } else { logits });
         }
     }
 
@@ -95,9 +101,9 @@ impl Prepared {
         }
     }
 
-    /// The tiles of attentions over a space with so many query heads per head of keys.
-    pub(crate) fn tiles(&self, rows: Rows, group: usize) -> Option<&Tiles> {
-        self.tiles.iter().find(|(r, t)| *r == rows && t.group == group).map(|(_, t)| t)
+    /// The pieces of an attention over a space.
+    pub(crate) fn pieces(&self, rows: Rows, cut: Cut) -> Option<&Pieces> {
+        self.attentions.iter().find(|(r, p)| *r == rows && p.cut() == cut).map(|(_, p)| p)
     }
 }
 

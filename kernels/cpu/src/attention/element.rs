@@ -1,6 +1,9 @@
 //! The number formats of cached keys and values.
 
-use half::{bf16, f16, slice::HalfFloatSliceExt};
+use half::{
+    bf16, f16,
+    slice::{HalfBitsSliceExt, HalfFloatSliceExt},
+};
 
 use crate::simd::{Floats, LANES};
 
@@ -37,28 +40,28 @@ impl Element for Single {
 }
 
 impl Element for Half {
-    type Bits = f16;
+    type Bits = u16;
 
     #[inline(always)]
-    fn load<S: Floats>(simd: S, bits: &[f16; LANES]) -> S::F {
-        simd.load_f16(&bits.map(f16::to_bits))
+    fn load<S: Floats>(simd: S, bits: &[u16; LANES]) -> S::F {
+        simd.load_f16(bits)
     }
 
-    fn store(values: &[f32], bits: &mut [f16]) {
-        bits.convert_from_f32_slice(values);
+    fn store(values: &[f32], bits: &mut [u16]) {
+        bits.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values);
     }
 }
 
 impl Element for Brain {
-    type Bits = bf16;
+    type Bits = u16;
 
     #[inline(always)]
-    fn load<S: Floats>(simd: S, bits: &[bf16; LANES]) -> S::F {
-        simd.load_bf16(&bits.map(bf16::to_bits))
+    fn load<S: Floats>(simd: S, bits: &[u16; LANES]) -> S::F {
+        simd.load_bf16(bits)
     }
 
-    fn store(values: &[f32], bits: &mut [bf16]) {
-        bits.convert_from_f32_slice(values);
+    fn store(values: &[f32], bits: &mut [u16]) {
+        bits.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(values);
     }
 }
 

@@ -34,28 +34,30 @@ impl<E: Element> Kernel for Scores<'_, E> {
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
         let keys = self.keys.as_chunks::<LANES>().0.as_chunks::<2>().0;
-        for d in 0..size_of_val(self.keys) / 64 {
-            s.prefetch(self.ahead.wrapping_add(d * 64));
-        }
+        let mut ahead = Some(self.ahead);
         let groups = self.queries.chunks_exact(QUERY_GROUP * keys.len());
         for (queries, scores) in groups.zip(self.scores.chunks_mut(QUERY_GROUP)) {
             let queries = queries.as_chunks::<QUERY_GROUP>().0;
             let mut first = 0;
             while first < scores.len() {
                 let rows = &mut scores[first..];
+                let ahead = ahead.take();
                 first += match rows.len().min(S::SCORE_ROWS) {
-                    8.. => score_rows::<S, E, 8>(s, queries, first, keys, rows),
-                    4..8 => score_rows::<S, E, 4>(s, queries, first, keys, rows),
-                    3 => score_rows::<S, E, 3>(s, queries, first, keys, rows),
-                    2 => score_rows::<S, E, 2>(s, queries, first, keys, rows),
-                    _ => score_rows::<S, E, 1>(s, queries, first, keys, rows),
+                    8.. => score_rows::<S, E, 8>(s, queries, first, keys, rows, ahead),
+                    4..8 => score_rows::<S, E, 4>(s, queries, first, keys, rows, ahead),
+                    3 => score_rows::<S, E, 3>(s, queries, first, keys, rows, ahead),
+                    2 => score_rows::<S, E, 2>(s, queries, first, keys, rows, ahead),
+                    _ => score_rows::<S, E, 1>(s, queries, first, keys, rows, ahead),
                 };
             }
         }
     }
 }
 
-/// Scores of `R` queries from `first` on; returns `R`.
+/// Bytes that are fetched at once.
+const LINE: usize = 64;
+
+/// Scores of `R` queries from `first` on; returns `R`. Fetches the keys of the next block along the way, if told to.
 #[inline(always)]
 fn score_rows<S: Floats, E: Element, const R: usize>(
     s: S,
@@ -63,9 +65,15 @@ fn score_rows<S: Floats, E: Element, const R: usize>(
     first: usize,
     keys: &[[[E::Bits; LANES]; 2]],
     scores: &mut [Row],
+    ahead: Option<*const u8>,
 ) -> usize {
     let mut sums = [[s.splat(0.0); 2]; R];
-    for (query, key) in queries.iter().zip(keys) {
+    for (d, (query, key)) in queries.iter().zip(keys).enumerate() {
+        if let Some(ahead) = ahead {
+            for line in 0..size_of_val(key) / LINE {
+                s.prefetch(ahead.wrapping_add(d * size_of_val(key) + line * LINE));
+            }
+        }
         let key = [E::load(s, &key[0]), E::load(s, &key[1])];
         for (r, sum) in sums.iter_mut().enumerate() {
             let q = s.splat(query[(first + r) % QUERY_GROUP]);
@@ -126,11 +134,11 @@ impl Kernel for Soften<'_> {
             let shift = s.splat(greatest);
             // Both exponentials of the correction are of the same kind as those of the scores.
             let factor = math::exp(s, s.sub(s.splat(softmax.greatest), shift));
-            let scores = scores.map(|x| math::exp(s, s.sub(x, shift)));
-            let sums = s.fma(s.load(&softmax.sums), factor, s.add(scores[0], scores[1]));
+            let weights = [math::exp(s, s.sub(scores[0], shift)), math::exp(s, s.sub(scores[1], shift))];
+            let sums = s.fma(s.load(&softmax.sums), factor, s.add(weights[0], weights[1]));
             s.store(&mut softmax.sums, sums);
-            s.store(low, scores[0]);
-            s.store(high, scores[1]);
+            s.store(low, weights[0]);
+            s.store(high, weights[1]);
             softmax.greatest = greatest;
             let mut lanes = [0.0; LANES];
             s.store(&mut lanes, factor);
@@ -167,9 +175,6 @@ impl<E: Element> Kernel for Values<'_, E> {
 
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
-        for line in 0..size_of_val(self.values) / 64 {
-            s.prefetch(self.ahead.wrapping_add(line * 64));
-        }
         let stride = padded(self.dim);
         let mut first = 0;
         while first < self.rows.len() {
@@ -179,6 +184,7 @@ impl<E: Element> Kernel for Values<'_, E> {
                 visible: self.visible.clone(),
                 values: self.values,
                 dim: self.dim,
+                ahead: (first == 0).then_some(self.ahead),
             };
             let sums = &mut self.sums[first * stride..];
             first += match part.rows.len().min(S::VALUE_ROWS) {
@@ -198,6 +204,7 @@ struct Part<'a, B> {
     visible: Range<usize>,
     values: &'a [B],
     dim: usize,
+    ahead: Option<*const u8>,
 }
 
 impl<B: Copy + Default> Part<'_, B> {
@@ -228,6 +235,8 @@ impl<B: Copy + Default> Part<'_, B> {
         entry: usize,
     ) -> usize {
         let stride = padded(self.dim);
+        // As arrays, so that the loops over queries have a known length and the totals stay in registers.
+        let Some(rows) = self.rows.first_chunk::<R>() else { return V * LANES };
         let mut totals = [[s.splat(0.0); V]; R];
         for (r, total) in totals.iter_mut().enumerate() {
             let vectors = sums[r * stride + entry..].as_chunks::<LANES>().0;
@@ -237,10 +246,15 @@ impl<B: Copy + Default> Part<'_, B> {
         }
         for key in self.visible.clone() {
             let vectors = self.values[key * self.dim + entry..].as_chunks::<LANES>().0;
-            let vectors = &vectors[..V];
+            let Some(vectors) = vectors.first_chunk::<V>() else { continue };
+            if let Some(ahead) = self.ahead {
+                for line in 0..size_of_val(vectors) / LINE {
+                    s.prefetch(ahead.wrapping_add((key * self.dim + entry) * size_of::<B>() + line * LINE));
+                }
+            }
             for (v, vector) in vectors.iter().enumerate() {
                 let value = E::load(s, vector);
-                for (row, total) in self.rows.iter().zip(&mut totals) {
+                for (row, total) in rows.iter().zip(&mut totals) {
                     total[v] = s.fma(s.splat(row[key]), value, total[v]);
                 }
             }

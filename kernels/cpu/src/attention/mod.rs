@@ -1,20 +1,26 @@
 //! Attention over the paged cache.
 //!
-//! The queries that share a head of keys are cut into tiles of one sequence. A tile walks the keys in blocks of a page,
-//! on a grid anchored at the sequence's first token, with a softmax that is corrected as greater scores come. Every
-//! [`SEGMENT`] blocks the softmax starts anew and the finished segment is merged into the total, so that segments can be
-//! computed by different members. A query's blocks, segments and order of sums depend on its position alone; keys that it
-//! does not see take no part in any sum.
+//! Queries walk the keys in blocks of a page, on a grid anchored at the sequence's first token, with a softmax that is
+//! corrected as greater scores come. Every [`SEGMENT`] blocks the softmax starts anew and the finished segment is merged
+//! into the total. A query's blocks, segments and order of sums depend on its position alone, and keys that it does not
+//! see take no part in any sum: so its bits do not depend on how the work is cut (`pieces`).
 
 pub(crate) mod element;
 mod kernels;
+mod merge;
+mod pieces;
+mod run;
 pub(crate) mod store;
-mod tile;
 
-pub(crate) use tile::{Attention, TileScratch, Tiles};
+pub(crate) use merge::{Partials, places};
+pub(crate) use pieces::{Cut, Pieces};
+pub(crate) use run::{Attention, PieceScratch};
 
 /// Blocks after which the softmax starts anew.
 const SEGMENT: usize = 16;
 
 /// Most queries of a tile.
 const TILE_QUERIES: usize = 32;
+
+/// Most queries of a piece, counted for each of its heads of keys.
+const SLOTS: usize = 64;

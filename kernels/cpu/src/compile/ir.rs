@@ -99,11 +99,6 @@ impl Attend {
     pub(crate) fn group(&self) -> usize {
         self.heads / self.k.heads
     }
-
-    /// The first key that a query at `position` sees.
-    pub(crate) fn first_key(&self, position: usize) -> usize {
-        self.window.map_or(0, |w| (position + 1).saturating_sub(w))
-    }
 }
 
 /// Routing of rows to experts.

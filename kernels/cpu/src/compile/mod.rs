@@ -25,7 +25,7 @@ use bantam_backend::CompileError;
 use bantam_graph::{Checked, Rows};
 
 use crate::pool::StateSlot;
-use ir::{Ir, Op, Value, ValueId};
+use ir::{Attend, Ir, Op, Value, ValueId};
 
 /// What is computed, in which order, and where values lie.
 #[derive(Debug)]
@@ -73,10 +73,10 @@ fn finish(ir: &Ir, schedule: Schedule, max: MaxRows) -> Plan {
 }
 
 impl Plan {
-    /// Row spaces and group sizes of all attentions.
-    pub(crate) fn attentions(&self) -> impl Iterator<Item = (Rows, usize)> {
+    /// All attentions, with their row spaces.
+    pub(crate) fn attentions(&self) -> impl Iterator<Item = (Rows, &Attend)> {
         self.schedule.nodes.iter().filter_map(|node| match &node.op {
-            Op::Attend { q, attend, .. } => Some((self.values[*q].rows, attend.group())),
+            Op::Attend { q, attend, .. } => Some((self.values[*q].rows, attend)),
             _ => None,
         })
     }

@@ -29,15 +29,26 @@ impl Map<'_> {
     /// The function of the entries from `first` on, as many as a vector or the operands hold.
     #[inline(always)]
     fn at<S: Floats>(self, s: S, first: usize) -> S::F {
-        let load = |x: &[f32]| match x[first..].first_chunk::<LANES>() {
-            Some(x) => s.load(x),
-            None => s.load_some(&x[first..], 0.0),
-        };
         match self {
-            Map::Activate(x, act) => math::activate(s, act, load(x)),
-            Map::Glu(gate, up, act) => s.mul(math::activate(s, act, load(gate)), load(up)),
-            Map::Softcap(x, cap) => s.mul(math::tanh(s, s.div(load(x), s.splat(cap))), s.splat(cap)),
+            Map::Activate(x, act) => math::activate(s, act, load(s, &x[first..])),
+            Map::Glu(gate, up, act) => {
+                let gate = math::activate(s, act, load(s, &gate[first..]));
+                s.mul(gate, load(s, &up[first..]))
+            }
+            Map::Softcap(x, cap) => {
+                let x = s.div(load(s, &x[first..]), s.splat(cap));
+                s.mul(math::tanh(s, x), s.splat(cap))
+            }
         }
+    }
+}
+
+/// The first 16 entries, zeros after the end.
+#[inline(always)]
+fn load<S: Floats>(s: S, x: &[f32]) -> S::F {
+    match x.first_chunk::<LANES>() {
+        Some(x) => s.load(x),
+        None => s.load_some(x, 0.0),
     }
 }
 

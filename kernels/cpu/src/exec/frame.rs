@@ -15,7 +15,7 @@ use std::{
 use bantam_backend::Step;
 
 use crate::{
-    attention::TileScratch,
+    attention::{Partials, PieceScratch},
     compile::{Plan, Weights, ir::ValueId},
     isa::Isa,
     linear::Scratch,
@@ -64,7 +64,7 @@ impl<'a, T> Shared<'a, T> {
 /// What a member has for itself.
 pub(crate) struct MemberScratch {
     pub(crate) linear: Scratch,
-    pub(crate) tile: TileScratch,
+    pub(crate) piece: PieceScratch,
 }
 
 /// One value per member, each on cache lines of its own.
@@ -120,6 +120,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) prepared: &'a Prepared,
     pub(crate) arena: &'a Zeroed,
     pub(crate) scratch: &'a PerMember<MemberScratch>,
+    pub(crate) partials: &'a Partials,
     /// One per node.
     pub(crate) claims: &'a [Claims],
     pub(crate) isa: Isa,

@@ -14,7 +14,7 @@ mod turn;
 use bantam_graph::InputSource;
 
 use crate::{
-    attention::{Attention, store},
+    attention::{Attention, Cut, store},
     compile::ir::{Attend, Choose, Entry, Op, ValueId},
     linear::QBlock,
     pool::StateSlot,
@@ -142,21 +142,22 @@ fn keep(turn: &Turn<'_>, x: ValueId, slot: &StateSlot) {
 
 fn attention(turn: &Turn<'_>, q: ValueId, attend: &Attend) {
     let frame = turn.frame;
-    let Some(tiles) = frame.prepared.tiles(frame.plan.values[q].rows, attend.group()) else { return };
+    let Some(pieces) = frame.prepared.pieces(frame.plan.values[q].rows, Cut::of(attend)) else { return };
     let attention = Attention {
         attend,
         pool: &frame.pools[attend.k.group],
         step: frame.step,
         rows: turn.row_map(),
-        tiles,
+        pieces,
+        partials: frame.partials,
         isa: frame.isa,
         q: turn.read(q),
         out: turn.out(0),
     };
     let scratch = turn.scratch();
-    while let Some(unit) = turn.claims().next(attention.units()) {
-        // SAFETY: a unit is claimed once; the writes to the cache stand before a barrier, and the step was checked.
-        unsafe { attention.run(unit, &mut scratch.tile) };
+    while let Some(piece) = turn.claims().next(pieces.len()) {
+        // SAFETY: a piece is claimed once; the writes to the cache stand before a barrier, and the step was checked.
+        unsafe { attention.run(piece, &mut scratch.piece) };
     }
 }
 

@@ -28,6 +28,8 @@ macro_rules! both {
     };
 }
 
+// Closures are not compiled for the instruction set, so the halves are written out.
+//
 // SAFETY (of every block below): a value of `Avx2` proves that the instructions exist; references to 16 values are valid
 // for reading or writing two times 8 values.
 impl Floats for Avx2 {
@@ -86,16 +88,21 @@ impl Floats for Avx2 {
     #[inline(always)]
     fn round(self, a: Self::F) -> Self::F {
         // SAFETY: see the head of this block.
-        a.map(|x| unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x) })
+        unsafe {
+            const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+            [_mm256_round_ps::<NEAREST>(a[0]), _mm256_round_ps::<NEAREST>(a[1])]
+        }
     }
 
     #[inline(always)]
     fn pow2(self, n: Self::F) -> Self::F {
         // SAFETY: see the head of this block.
-        n.map(|n| unsafe {
-            let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
-        })
+        unsafe {
+            let bias = _mm256_set1_epi32(127);
+            let low = _mm256_add_epi32(_mm256_cvtps_epi32(n[0]), bias);
+            let high = _mm256_add_epi32(_mm256_cvtps_epi32(n[1]), bias);
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<23>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<23>(high))]
+        }
     }
 
     #[inline(always)]
@@ -122,21 +129,26 @@ impl Floats for Avx2 {
     #[inline(always)]
     fn load_f16(self, source: &[u16; LANES]) -> Self::F {
         // SAFETY: see the head of this block.
-        std::array::from_fn(|i| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(source.as_ptr().add(8 * i).cast())) })
+        unsafe {
+            let source = source.as_ptr().cast::<__m128i>();
+            [_mm256_cvtph_ps(_mm_loadu_si128(source)), _mm256_cvtph_ps(_mm_loadu_si128(source.add(1)))]
+        }
     }
 
     #[inline(always)]
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F {
         // SAFETY: see the head of this block.
-        std::array::from_fn(|i| unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.as_ptr().add(8 * i).cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-        })
+        unsafe {
+            let source = source.as_ptr().cast::<__m128i>();
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(source));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.add(1)));
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high))]
+        }
     }
 
     #[inline(always)]
     fn prefetch(self, address: *const u8) {
         // SAFETY: see the head of this block; a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }
 }

@@ -133,6 +133,6 @@ impl Floats for Avx512 {
     #[inline(always)]
     fn prefetch(self, address: *const u8) {
         // SAFETY: see the head of this block; a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }
 }

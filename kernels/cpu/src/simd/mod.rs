@@ -21,7 +21,8 @@ pub(crate) trait Kernel {
     /// What it yields.
     type Output;
 
-    /// Does the work. Must be `#[inline(always)]`, as must everything it calls that uses `S`.
+    /// Does the work. Must be `#[inline(always)]`, as must everything it calls that uses `S`; closures are not, so none
+    /// may use `S`.
     fn run<S: Floats>(self, simd: S) -> Self::Output;
 }
 
@@ -62,7 +63,7 @@ pub(crate) trait Floats: Copy {
     fn load_f16(self, source: &[u16; LANES]) -> Self::F;
     /// 16 bfloat16 numbers, as bits.
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F;
-    /// Asks for the cache line at `address`, which need not be mapped.
+    /// Asks for the cache line at `address`, which need not be mapped, into the second-level cache.
     fn prefetch(self, address: *const u8);
 
     /// The greatest lane.

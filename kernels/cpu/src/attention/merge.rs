@@ -1,0 +1,156 @@
+//! Merging the results of segments, in the order of the keys.
+
+use std::ops::Range;
+
+use super::kernels::{Softmax, padded};
+use crate::{
+    memory::Zeroed,
+    simd::{Floats, Kernel, LANES, math},
+};
+
+/// Places for results of segments, at most; a step that would need more leaves tiles uncut.
+const PLACES: usize = 1 << 14;
+
+/// Places that a program has; a member that works alone never needs any.
+pub(crate) fn places(members: usize) -> usize {
+    if members > 1 { PLACES } else { 0 }
+}
+
+/// What finished segments come to, query by query.
+#[derive(Debug)]
+pub(super) struct Totals {
+    greatest: Vec<f32>,
+    weights: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+impl Totals {
+    /// For `queries` queries with values of at most `dim` entries.
+    pub(super) fn new(queries: usize, dim: usize) -> Self {
+        let sums = vec![0.0; queries * padded(dim)];
+        Totals { greatest: vec![f32::NEG_INFINITY; queries], weights: vec![0.0; queries], sums }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.greatest.fill(f32::NEG_INFINITY);
+    }
+
+    /// Writes the result of query `index`.
+    pub(super) fn write(&self, index: usize, out: &mut [f32]) {
+        let stride = padded(out.len());
+        let weight = self.weights[index];
+        for (out, sum) in out.iter_mut().zip(&self.sums[index * stride..]) {
+            *out = sum / weight;
+        }
+    }
+}
+
+/// A segment's result for one query.
+#[derive(Clone, Copy)]
+pub(super) struct Result<'a> {
+    /// Greatest score; −∞ where the query sees no key.
+    pub(super) greatest: f32,
+    /// Sum of `e^(score − greatest)`.
+    pub(super) weight: f32,
+    /// Sum of the values times that, in whole vectors.
+    pub(super) sums: &'a [f32],
+}
+
+/// The sum over a softmax's lanes.
+pub(super) struct Weight<'a>(pub(super) &'a Softmax);
+
+impl Kernel for Weight<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) -> f32 {
+        s.sum(s.load(&self.0.sums))
+    }
+}
+
+/// Adds a segment's result to the total of query `index`.
+pub(super) struct Merge<'a> {
+    pub(super) totals: &'a mut Totals,
+    pub(super) index: usize,
+    pub(super) result: Result<'a>,
+}
+
+impl Kernel for Merge<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) {
+        let Merge { totals, index, result } = self;
+        let stride = result.sums.len();
+        let sums = &mut totals.sums[index * stride..(index + 1) * stride];
+        let before = totals.greatest[index];
+        if before == f32::NEG_INFINITY {
+            sums.copy_from_slice(result.sums);
+            totals.greatest[index] = result.greatest;
+            totals.weights[index] = result.weight;
+        } else if result.greatest != f32::NEG_INFINITY {
+            let greatest = if result.greatest > before { result.greatest } else { before };
+            let old = math::exp(s, s.splat(before - greatest));
+            let new = math::exp(s, s.splat(result.greatest - greatest));
+            let vectors = sums.as_chunks_mut::<LANES>().0.iter_mut().zip(result.sums.as_chunks::<LANES>().0);
+            for (sum, added) in vectors {
+                let merged = s.fma(s.load(added), new, s.mul(s.load(sum), old));
+                s.store(sum, merged);
+            }
+            let weight = s.fma(s.splat(result.weight), new, s.mul(s.splat(totals.weights[index]), old));
+            totals.weights[index] = s.greatest(weight);
+            totals.greatest[index] = greatest;
+        }
+    }
+}
+
+/// Memory for the results of segments of tiles that several members work on.
+#[derive(Debug)]
+pub(crate) struct Partials {
+    memory: Zeroed,
+    places: usize,
+    /// Floats of a place: greatest score and weight, up to a vector, then the sums.
+    stride: usize,
+}
+
+impl Partials {
+    /// For values of at most `dim` entries; `None` if there is no memory.
+    pub(crate) fn new(places: usize, dim: usize) -> Option<Self> {
+        let stride = LANES + padded(dim);
+        Some(Partials { memory: Zeroed::new(places * stride * size_of::<f32>())?, places, stride })
+    }
+
+    fn place(&self, place: usize, range: Range<usize>) -> *mut f32 {
+        assert!(place < self.places && range.end <= self.stride, "place {place} of {}", self.places);
+        // SAFETY: just checked.
+        unsafe { self.memory.start().cast::<f32>().as_ptr().add(place * self.stride + range.start) }
+    }
+
+    /// Keeps a result.
+    ///
+    /// # Safety
+    /// Nobody else may use the place meanwhile.
+    pub(super) unsafe fn put(&self, place: usize, result: Result<'_>) {
+        let target = self.place(place, 0..LANES + result.sums.len());
+        // SAFETY: the place has room for the head and the sums, and is the caller's.
+        unsafe {
+            *target = result.greatest;
+            *target.add(1) = result.weight;
+            std::ptr::copy_nonoverlapping(result.sums.as_ptr(), target.add(LANES), result.sums.len());
+        }
+    }
+
+    /// A result that was kept, with `padded` sums.
+    ///
+    /// # Safety
+    /// It must have been kept before, and nobody may write to the place while the result lives.
+    pub(super) unsafe fn get(&self, place: usize, padded: usize) -> Result<'_> {
+        let source = self.place(place, 0..LANES + padded);
+        // SAFETY: as the caller promises.
+        unsafe {
+            let sums = std::slice::from_raw_parts(source.add(LANES), padded);
+            Result { greatest: *source, weight: *source.add(1), sums }
+        }
+    }
+}

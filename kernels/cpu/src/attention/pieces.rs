@@ -1,0 +1,279 @@
+//! Cuts a step's attention into pieces of work.
+//!
+//! A *tile* is a run of queries of one sequence that share a head of keys. A piece is a tile, some heads of keys, and some
+//! blocks of keys. Tiles of few queries wait for memory: they take all heads together, whose keys lie side by side. Tiles
+//! of many queries take one head, whose keys then stay in the nearest cache. A tile that sees so many keys that others
+//! would wait for it is cut at segments; whoever finishes its last piece merges them. How work is cut changes no bit of
+//! the result.
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use super::{SEGMENT, SLOTS, TILE_QUERIES, kernels::QUERY_GROUP};
+use crate::{compile::ir::Attend, pool::PAGE_TOKENS, step::RowMap};
+
+/// Pieces per member to aim for, so that none waits long for the last.
+const PIECES_PER_MEMBER: usize = 4;
+
+/// What the cut of an attention depends on. Attentions that are alike in it share the pieces of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Query heads per head of keys.
+    group: usize,
+    /// Heads of keys.
+    kv_heads: usize,
+    /// Keys that a query sees.
+    window: Option<usize>,
+}
+
+impl Cut {
+    /// Of an attention.
+    pub(crate) fn of(attend: &Attend) -> Self {
+        Cut { group: attend.group(), kv_heads: attend.k.heads, window: attend.window }
+    }
+
+    /// The first key that a query at `position` sees.
+    pub(crate) fn first_key(&self, position: usize) -> usize {
+        self.window.map_or(0, |w| (position + 1).saturating_sub(w))
+    }
+}
+
+/// Queries of one sequence: a run in the list of all rows' queries for one head of keys, `row × group + query head`.
+#[derive(Clone, Debug)]
+struct Tile {
+    sequence: usize,
+    queries: Range<usize>,
+    /// Blocks of keys that some query sees.
+    blocks: Range<usize>,
+}
+
+impl Tile {
+    fn segments(&self) -> usize {
+        self.blocks.end.div_ceil(SEGMENT) - self.blocks.start / SEGMENT
+    }
+
+    /// Heads of keys that a piece can take at once.
+    fn heads_at_once(&self, kv_heads: usize) -> usize {
+        if self.queries.len() <= QUERY_GROUP { kv_heads.min(SLOTS / QUERY_GROUP) } else { 1 }
+    }
+}
+
+/// A piece of work.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// The step's sequence.
+    pub(crate) sequence: usize,
+    /// The tile's queries.
+    pub(crate) queries: Range<usize>,
+    /// Heads of keys.
+    pub(crate) heads: Range<usize>,
+    /// Blocks of keys.
+    pub(crate) blocks: Range<usize>,
+    /// Where the segments of a tile meet that was cut.
+    pub(crate) shared: Option<SharedTile>,
+}
+
+/// A tile with some heads that several pieces work on.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedTile {
+    /// All blocks of the tile.
+    pub(crate) blocks: Range<usize>,
+    /// First of the places for its segments' results: `[segment][head][query]`.
+    pub(crate) first_place: usize,
+    /// Index of the count of its pieces.
+    count: usize,
+    pieces: u32,
+}
+
+/// The pieces of a step. Made once with room for any step.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    cut: Cut,
+    members: usize,
+    /// Places for results of segments.
+    places: usize,
+    tiles: Vec<Tile>,
+    pieces: Vec<Piece>,
+    /// Unfinished pieces of each shared tile.
+    unfinished: Vec<AtomicU32>,
+}
+
+impl Pieces {
+    /// Room for any step of up to `rows` rows on a team of `members`, with `places` for results of segments.
+    pub(crate) fn with_capacity(cut: Cut, rows: usize, members: usize, places: usize) -> Self {
+        let tiles = rows * (cut.group / TILE_QUERIES + 1);
+        let extra = PIECES_PER_MEMBER * members;
+        Pieces {
+            cut,
+            members,
+            places,
+            tiles: Vec::with_capacity(tiles),
+            pieces: Vec::with_capacity(tiles * cut.kv_heads + extra),
+            unfinished: (0..extra).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// What they are cut by.
+    pub(crate) fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Piece `index`, the largest first.
+    pub(crate) fn piece(&self, index: usize) -> &Piece {
+        // The last tiles of a prompt see the most keys.
+        &self.pieces[self.pieces.len() - 1 - index]
+    }
+
+    /// Notes that a piece of a shared tile is finished; true if it was the last.
+    pub(crate) fn finish(&self, shared: &SharedTile) -> bool {
+        let unfinished = &self.unfinished[shared.count];
+        let last = unfinished.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last {
+            // For the next attention of the step.
+            unfinished.store(shared.pieces, Ordering::Relaxed);
+        }
+        last
+    }
+
+    /// Cuts the rows of a step.
+    pub(crate) fn lay_out(&mut self, rows: &RowMap) {
+        self.cut_tiles(rows);
+        self.pieces.clear();
+        let cut = self.cut;
+        let cost = |t: &Tile, heads: usize| t.queries.len() * t.blocks.len() * heads;
+        let total: usize = self.tiles.iter().map(|t| cost(t, cut.kv_heads)).sum();
+        let target = total.div_ceil(PIECES_PER_MEMBER * self.members).max(1);
+        let (mut place, mut count) = (0, 0);
+        for i in 0..self.tiles.len() {
+            let tile = self.tiles[i].clone();
+            let at_once = self.heads_at_once(&tile);
+            for first in (0..cut.kv_heads).step_by(at_once) {
+                let heads = first..(first + at_once).min(cut.kv_heads);
+                let parts = (cost(&tile, heads.len()) / target).min(tile.segments());
+                let places = tile.segments() * heads.len() * tile.queries.len();
+                let fits = place + places <= self.places && count < self.unfinished.len();
+                if self.members > 1 && parts > 1 && fits {
+                    self.share(&tile, &heads, parts, place, count);
+                    (place, count) = (place + places, count + 1);
+                } else {
+                    let Tile { sequence, queries, blocks } = tile.clone();
+                    self.pieces.push(Piece { sequence, queries, heads, blocks, shared: None });
+                }
+            }
+        }
+    }
+
+    /// Heads of keys that pieces of a tile take together: fewer where there would be too few pieces for all members.
+    fn heads_at_once(&self, tile: &Tile) -> usize {
+        let most = tile.heads_at_once(self.cut.kv_heads);
+        let pieces = self.tiles.len() * tile.segments() * self.cut.kv_heads.div_ceil(most);
+        let wanted = PIECES_PER_MEMBER * self.members;
+        if self.members == 1 || pieces >= wanted { most } else { (most * pieces / wanted).max(1) }
+    }
+
+    fn cut_tiles(&mut self, rows: &RowMap) {
+        self.tiles.clear();
+        let group = self.cut.group;
+        let mut first = 0;
+        for run in rows.sequences.chunk_by(|a, b| a == b) {
+            let end = first + run.len() * group;
+            while first < end {
+                let queries = first..end.min(first + TILE_QUERIES);
+                first = queries.end;
+                // Positions rise within a sequence.
+                let position = |query: usize| rows.positions[query / group] as usize;
+                let from = self.cut.first_key(position(queries.start)) / PAGE_TOKENS;
+                let to = position(queries.end - 1) / PAGE_TOKENS + 1;
+                self.tiles.push(Tile { sequence: run[0] as usize, queries, blocks: from..to });
+            }
+        }
+    }
+
+    /// Cuts a tile into `parts` pieces, at segments.
+    fn share(&mut self, tile: &Tile, heads: &Range<usize>, parts: usize, first_place: usize, count: usize) {
+        let (first, segments) = (tile.blocks.start / SEGMENT, tile.segments());
+        let bound = |part: usize| (first + segments * part / parts) * SEGMENT;
+        let shared = SharedTile { blocks: tile.blocks.clone(), first_place, count, pieces: parts as u32 };
+        for part in 0..parts {
+            let blocks = bound(part).max(tile.blocks.start)..bound(part + 1).min(tile.blocks.end);
+            let (sequence, queries, heads) = (tile.sequence, tile.queries.clone(), heads.clone());
+            self.pieces.push(Piece { sequence, queries, heads, blocks, shared: Some(shared.clone()) });
+        }
+        self.unfinished[count].store(parts as u32, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rows(sequences: &[(usize, usize)]) -> RowMap {
+        let mut map = RowMap::default();
+        for (s, (start, len)) in sequences.iter().enumerate() {
+            map.positions.extend((*start..start + len).map(|p| p as u32));
+            map.sequences.extend(std::iter::repeat_n(s as u32, *len));
+            map.tokens.extend(std::iter::repeat_n(0, *len));
+        }
+        map
+    }
+
+    proptest! {
+        #[test]
+        fn every_query_meets_every_block_once(
+            sequences in prop::collection::vec((0usize..20_000, 1usize..40), 1..5),
+            (group, kv_heads) in (1usize..40, 1usize..9),
+            window in prop::option::of(1usize..3000),
+            (members, places) in (1usize..9, 0usize..4000),
+        ) {
+            let (cut, map) = (Cut { group, kv_heads, window }, rows(&sequences));
+            let mut pieces = Pieces::with_capacity(cut, map.len(), members, places);
+            let capacity = pieces.pieces.capacity();
+            pieces.lay_out(&map);
+            prop_assert_eq!(pieces.pieces.capacity(), capacity, "no growth within a step");
+            let mut met: HashMap<(usize, usize), Vec<Range<usize>>> = HashMap::new();
+            for i in 0..pieces.len() {
+                let piece = pieces.piece(i);
+                prop_assert!(piece.heads.len() * piece.queries.len().next_multiple_of(QUERY_GROUP) <= SLOTS);
+                if let Some(shared) = &piece.shared {
+                    let results = Tile { sequence: 0, queries: piece.queries.clone(), blocks: shared.blocks.clone() };
+                    let end = results.segments() * piece.heads.len() * piece.queries.len();
+                    prop_assert!(shared.first_place + end <= places);
+                }
+                for (query, head) in piece.queries.clone().flat_map(|q| piece.heads.clone().map(move |h| (q, h))) {
+                    met.entry((query, head)).or_default().push(piece.blocks.clone());
+                }
+            }
+            prop_assert_eq!(met.len(), map.len() * group * kv_heads);
+            for ((query, _), mut ranges) in met {
+                ranges.sort_by_key(|r| r.start);
+                prop_assert!(ranges.windows(2).all(|w| w[0].end == w[1].start && w[0].end % SEGMENT == 0));
+                let position = map.positions[query / group] as usize;
+                prop_assert!(ranges[0].start * PAGE_TOKENS <= cut.first_key(position));
+                prop_assert!(ranges[ranges.len() - 1].end * PAGE_TOKENS > position);
+            }
+        }
+
+        #[test]
+        fn the_last_piece_of_a_tile_is_told(parts in 2u32..20) {
+            let mut pieces = Pieces::with_capacity(Cut { group: 1, kv_heads: 1, window: None }, 1, parts as usize, 10_000);
+            pieces.lay_out(&rows(&[(100_000, 1)]));
+            let shared = pieces.piece(0).shared.clone().unwrap();
+            for _layer in 0..2 {
+                let told: Vec<bool> = (0..pieces.len()).map(|_| pieces.finish(&shared)).collect();
+                prop_assert_eq!(told.iter().filter(|t| **t).count(), 1);
+                prop_assert!(told[told.len() - 1]);
+            }
+        }
+    }
+}

@@ -9,8 +9,8 @@ use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Projection, RopeConfig, Tensors,
-    attention, attention_scale, extent_opt, ffn, output_matrix, positive_opt, shown, stop_tokens, wanted_rows,
+    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Period, Projection, RopeConfig, Tensors,
+    Windows, attention, attention_scale, ffn, output_matrix, positive_opt, shown, stop_tokens, wanted_rows,
 };
 
 /// `gemma3`.
@@ -44,20 +44,13 @@ impl Family for Gemma {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    Sliding,
-    Full,
-}
-
 #[derive(Serialize)]
 struct Config {
     #[serde(flatten)]
     sizes: DecoderSizes,
     attention_scale: f32,
-    sliding_window: Option<usize>,
-    layer_kinds: Vec<Kind>,
+    #[serde(flatten)]
+    windows: Windows,
     rope: RopeConfig,
     rope_sliding: RopeConfig,
     ffn: FfnShape,
@@ -68,16 +61,12 @@ impl Config {
     fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
         let sizes = DecoderSizes::read(checkpoint)?;
-        let sliding_window = match fields.usize_opt("attention.sliding_window")? {
-            None | Some(0) => None,
-            Some(_) => extent_opt(&fields, "attention.sliding_window")?,
-        };
+        let windows = Windows::read(checkpoint, sizes.layers, Some(Period::FullLast(6)))?;
         let rope = RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?;
         let base = positive_opt(&fields, "rope.freq_base_swa")?.unwrap_or(10_000.0);
         Ok(Config {
             attention_scale: query_scale(&fields, &sizes)?,
-            layer_kinds: layer_kinds(&fields, sizes.layers, sliding_window)?,
-            sliding_window,
+            windows,
             rope_sliding: RopeConfig { base, scaling: None, ..rope.clone() },
             rope,
             ffn: FfnShape::read(&fields, sizes.layers)?,
@@ -85,30 +74,12 @@ impl Config {
             sizes,
         })
     }
-
-    fn window(&self, kind: Kind) -> Option<usize> {
-        self.sliding_window.filter(|_| kind == Kind::Sliding)
-    }
 }
 
 /// The 27B scales by hidden / heads where the others scale by the head's size. No key says so: only its 62 layers do.
 fn query_scale(fields: &Fields<'_>, sizes: &DecoderSizes) -> Result<f32, FamilyError> {
-    let width = if sizes.layers == 62 { sizes.hidden / sizes.heads } else { sizes.key_dim };
+    let width = if sizes.layers == 62 { sizes.hidden / sizes.heads.at(0).max(1) } else { sizes.key_dim };
     attention_scale(fields, width.max(1))
-}
-
-/// A flag per layer, or a period whose last layer is full.
-fn layer_kinds(fields: &Fields<'_>, layers: usize, window: Option<usize>) -> Result<Vec<Kind>, FamilyError> {
-    const PATTERN: &str = "attention.sliding_window_pattern";
-    if window.is_none() {
-        return Ok(vec![Kind::Full; layers]);
-    }
-    let kind = |sliding| if sliding { Kind::Sliding } else { Kind::Full };
-    if let Some(flags) = fields.bools_per_layer(PATTERN, layers) {
-        return Ok(flags.into_iter().map(kind).collect());
-    }
-    let period = extent_opt(fields, PATTERN)?.unwrap_or(6);
-    Ok((0..layers).map(|i| kind(i % period != period - 1)).collect())
 }
 
 struct Weights {
@@ -119,7 +90,6 @@ struct Weights {
 }
 
 struct Layer {
-    kind: Kind,
     attn_norm: String,
     attn: AttentionWeights,
     post_attn_norm: String,
@@ -131,9 +101,8 @@ struct Layer {
 impl Weights {
     fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
         let DecoderSizes { hidden, vocab, .. } = c.sizes;
-        let layers = c.layer_kinds.iter().enumerate().map(|(i, &kind)| Layer::declare(&mut t.layer(i), c, i, kind));
         Ok(Weights {
-            layers: layers.collect::<Result<_, _>>()?,
+            layers: (0..c.sizes.layers).map(|i| Layer::declare(&mut t.layer(i), c, i)).collect::<Result<_, _>>()?,
             embed: t.plain("token_embd", &[vocab, hidden])?,
             output_norm: t.plain("output_norm", &[hidden])?,
             output: output_matrix(t, vocab, hidden)?,
@@ -142,10 +111,9 @@ impl Weights {
 }
 
 impl Layer {
-    fn declare(t: &mut Tensors<'_>, c: &Config, i: usize, kind: Kind) -> Result<Self, FamilyError> {
+    fn declare(t: &mut Tensors<'_>, c: &Config, i: usize) -> Result<Self, FamilyError> {
         let hidden = c.sizes.hidden;
         Ok(Layer {
-            kind,
             attn_norm: t.plain("attn_norm", &[hidden])?,
             attn: AttentionWeights::declare(t, AttentionShape::of(&c.sizes, i))?.with_head_norms(t)?,
             post_attn_norm: t.plain("post_attention_norm", &[hidden])?,
@@ -165,10 +133,10 @@ fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
         g.layer(Some(i));
         let how = Attending {
             positions: &positions,
-            rope: if layer.kind == Kind::Sliding { &c.rope_sliding } else { &c.rope },
+            rope: Some(if c.windows.of(i).is_some() { &c.rope_sliding } else { &c.rope }),
             rope_factors: None,
             scale: c.attention_scale,
-            window: c.window(layer.kind),
+            window: c.windows.of(i),
             norm_eps: eps,
         };
         let h = g.rms_norm("attn_norm", &x, Some(&layer.attn_norm), eps, None);

@@ -8,11 +8,17 @@
 
 mod blocks;
 mod gemma;
+mod gemma4;
+mod k2_horizon;
+mod laguna;
 mod llama;
 mod qwen;
 mod registry;
 
 pub use gemma::Gemma;
+pub use gemma4::Gemma4;
+pub use k2_horizon::K2Horizon;
+pub use laguna::Laguna;
 pub use llama::Llama;
 pub use qwen::Qwen;
-pub use registry::{architectures, describe, families, family};
+pub use registry::{Described, architectures, describe, described, families, family};

@@ -112,7 +112,7 @@ fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
     let positions = g.input("positions", InputSource::Positions);
     let how = Attending {
         positions: &positions,
-        rope: &c.rope,
+        rope: Some(&c.rope),
         rope_factors: w.rope_factors.as_deref(),
         scale: c.attention_scale,
         window: None,

@@ -200,6 +200,17 @@ impl Fields<'_> {
         self.required(key, "a number", self.f32_opt(key)?)
     }
 
+    /// Whether something is so, if given.
+    ///
+    /// # Errors
+    /// If the value is no bool.
+    pub fn bool_opt(&self, key: &str) -> Result<Option<bool>, FamilyError> {
+        self.typed(key, "a bool", |v| match v {
+            MetaValue::Bool(b) => Some(*b),
+            _ => None,
+        })
+    }
+
     /// Text, if given.
     ///
     /// # Errors

@@ -1,18 +1,24 @@
-//! Grouped-query attention with rotary embedding, and its variants: biases, normed heads, fused projections, windows.
+//! Grouped-query attention with rotary embedding, and its variants: biases, normed heads, fused projections, windows,
+//! layers without rotation, values from experts.
 
 use bantam_family_api::{FamilyError, Fields};
 use bantam_graph::{Attention, GraphBuilder, State, StateKind, StateType};
 
-use super::{DecoderSizes, RopeConfig, tensors::Projection, tensors::Tensors};
+use super::{DecoderSizes, RopeConfig, Routing, ValueMixture, tensors::Projection, tensors::Tensors};
 
 /// Sizes of the attention of one layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionShape {
-    hidden: usize,
-    heads: usize,
-    kv_heads: usize,
-    key_dim: usize,
-    value_dim: usize,
+    /// Entries of the residual stream.
+    pub(crate) hidden: usize,
+    /// Query heads.
+    pub(crate) heads: usize,
+    /// Key/value heads.
+    pub(crate) kv_heads: usize,
+    /// Entries of a query or key head.
+    pub(crate) key_dim: usize,
+    /// Entries of a value head.
+    pub(crate) value_dim: usize,
 }
 
 impl AttentionShape {
@@ -20,12 +26,39 @@ impl AttentionShape {
     pub(crate) fn of(sizes: &DecoderSizes, layer: usize) -> Self {
         AttentionShape {
             hidden: sizes.hidden,
-            heads: sizes.heads,
+            heads: sizes.heads.at(layer),
             kv_heads: sizes.kv_heads.at(layer),
             key_dim: sizes.key_dim,
             value_dim: sizes.value_dim,
         }
     }
+
+    /// Entries of all queries of a token.
+    pub(crate) fn query_rows(&self) -> usize {
+        self.heads.saturating_mul(self.key_dim)
+    }
+
+    /// Entries of all keys of a token.
+    pub(crate) fn key_rows(&self) -> usize {
+        self.kv_heads.saturating_mul(self.key_dim)
+    }
+
+    /// Entries of all values of a token.
+    pub(crate) fn value_rows(&self) -> usize {
+        self.kv_heads.saturating_mul(self.value_dim)
+    }
+
+    /// Entries that attention yields for a token.
+    pub(crate) fn attended_rows(&self) -> usize {
+        self.heads.saturating_mul(self.value_dim)
+    }
+}
+
+/// Where values come from.
+#[derive(Clone, Debug)]
+enum Values {
+    Projected(Projection),
+    Mixed(ValueMixture),
 }
 
 /// The weights of one layer's attention.
@@ -34,7 +67,7 @@ pub(crate) struct AttentionWeights {
     shape: AttentionShape,
     q: Projection,
     k: Projection,
-    v: Projection,
+    v: Values,
     output: Projection,
     q_norm: Option<String>,
     k_norm: Option<String>,
@@ -46,9 +79,7 @@ impl AttentionWeights {
     /// # Errors
     /// The tensor that does not fit.
     pub(crate) fn declare(t: &mut Tensors<'_>, shape: AttentionShape) -> Result<Self, FamilyError> {
-        let q_rows = shape.heads.saturating_mul(shape.key_dim);
-        let k_rows = shape.kv_heads.saturating_mul(shape.key_dim);
-        let v_rows = shape.kv_heads.saturating_mul(shape.value_dim);
+        let (q_rows, k_rows, v_rows) = (shape.query_rows(), shape.key_rows(), shape.value_rows());
         let [q, k, v] = if t.has("attn_qkv") {
             t.split_rows("attn_qkv", [("attn_q", q_rows), ("attn_k", k_rows), ("attn_v", v_rows)], shape.hidden)?
         } else {
@@ -58,7 +89,31 @@ impl AttentionWeights {
                 t.matrix("attn_v", v_rows, shape.hidden)?,
             ]
         };
-        let output = t.matrix("attn_output", shape.hidden, shape.heads.saturating_mul(shape.value_dim))?;
+        Self::assemble(t, shape, [q, k], Values::Projected(v))
+    }
+
+    /// `attn_q`, `attn_k` and `attn_output`, with the biases there are; and the experts that make the values.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn with_value_experts(
+        t: &mut Tensors<'_>,
+        shape: AttentionShape,
+        values: Routing,
+    ) -> Result<Self, FamilyError> {
+        let q = t.matrix("attn_q", shape.query_rows(), shape.hidden)?;
+        let k = t.matrix("attn_k", shape.key_rows(), shape.hidden)?;
+        let v = ValueMixture::declare(t, values, shape.value_rows(), shape.hidden)?;
+        Self::assemble(t, shape, [q, k], Values::Mixed(v))
+    }
+
+    fn assemble(
+        t: &mut Tensors<'_>,
+        shape: AttentionShape,
+        [q, k]: [Projection; 2],
+        v: Values,
+    ) -> Result<Self, FamilyError> {
+        let output = t.matrix("attn_output", shape.hidden, shape.attended_rows())?;
         Ok(AttentionWeights { shape, q, k, v, output, q_norm: None, k_norm: None })
     }
 
@@ -78,8 +133,8 @@ impl AttentionWeights {
 pub(crate) struct Attending<'a> {
     /// Value of the rotary positions.
     pub(crate) positions: &'a str,
-    /// Rotation of queries and keys.
-    pub(crate) rope: &'a RopeConfig,
+    /// Rotation of queries and keys; none: they know no positions.
+    pub(crate) rope: Option<&'a RopeConfig>,
     /// Weight with a rotary divisor per pair.
     pub(crate) rope_factors: Option<&'a str>,
     /// Factor on the scores.
@@ -92,16 +147,27 @@ pub(crate) struct Attending<'a> {
 
 /// Attention of one layer: from the normed residual row to what is added to it.
 pub(crate) fn attention(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how: Attending<'_>) -> String {
+    let heads = attended(g, x, w, how);
+    attention_output(g, &heads, w)
+}
+
+/// The last step of [`attention`].
+pub(crate) fn attention_output(g: &mut GraphBuilder, heads: &str, w: &AttentionWeights) -> String {
+    w.output.apply(g, "attn_out", heads)
+}
+
+/// [`attention`] up to its output matrix: the heads side by side, for families that gate them.
+pub(crate) fn attended(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how: Attending<'_>) -> String {
     let shape = w.shape;
     let q = w.q.apply(g, "q_proj", x);
     let k = w.k.apply(g, "k_proj", x);
-    let v = w.v.apply(g, "v_proj", x);
-    let q = head_norm(g, "q_norm", q, w.q_norm.as_deref(), shape.key_dim, how.norm_eps);
-    let k = head_norm(g, "k_norm", k, w.k_norm.as_deref(), shape.key_dim, how.norm_eps);
-    let q = g.rope("q_rope", how.rope.op(&q, how.positions, shape.key_dim, how.rope_factors));
-    let k = g.rope("k_rope", how.rope.op(&k, how.positions, shape.key_dim, how.rope_factors));
-    let k_state = cache(g, "k", shape.kv_heads, shape.key_dim, how.window);
-    let v_state = cache(g, "v", shape.kv_heads, shape.value_dim, how.window);
+    let v = match &w.v {
+        Values::Projected(projection) => projection.apply(g, "v_proj", x),
+        Values::Mixed(experts) => experts.apply(g, x),
+    };
+    let q = prepared(g, ["q_norm", "q_rope"], q, w.q_norm.as_deref(), shape.key_dim, &how);
+    let k = prepared(g, ["k_norm", "k_rope"], k, w.k_norm.as_deref(), shape.key_dim, &how);
+    let [k_state, v_state] = caches(g, shape, how.window);
     let op = Attention {
         q,
         k: Some(k),
@@ -113,20 +179,34 @@ pub(crate) fn attention(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how
         window: how.window,
         ..Attention::default()
     };
-    let heads = g.attention("attn", op);
-    w.output.apply(g, "attn_out", &heads)
+    g.attention("attn", op)
 }
 
-fn head_norm(g: &mut GraphBuilder, name: &str, x: String, weight: Option<&str>, dim: usize, eps: f32) -> String {
-    match weight {
-        Some(weight) => g.rms_norm(name, &x, Some(weight), eps, Some(dim)),
+/// Queries or keys as attention reads them: normed head by head, if there is a weight for it, and rotated.
+pub(crate) fn prepared(
+    g: &mut GraphBuilder,
+    [norm, rope]: [&str; 2],
+    mut x: String,
+    weight: Option<&str>,
+    dim: usize,
+    how: &Attending<'_>,
+) -> String {
+    if weight.is_some() {
+        x = g.rms_norm(norm, &x, weight, how.norm_eps, Some(dim));
+    }
+    match how.rope {
+        Some(config) => g.rope(rope, config.op(&x, how.positions, dim, how.rope_factors)),
         None => x,
     }
 }
 
-fn cache(g: &mut GraphBuilder, name: &str, heads: usize, dim: usize, window: Option<usize>) -> String {
+/// The states that a layer of its own keys and values writes.
+pub(crate) fn caches(g: &mut GraphBuilder, shape: AttentionShape, window: Option<usize>) -> [String; 2] {
     let kind = window.map_or(StateKind::PerToken, |len| StateKind::Window { len });
-    g.state(State { name: name.into(), heads, dim, kind, dtype: StateType::Kv, alias: None })
+    [("k", shape.key_dim), ("v", shape.value_dim)].map(|(name, dim)| {
+        let name = name.into();
+        g.state(State { name, heads: shape.kv_heads, dim, kind, dtype: StateType::Kv, alias: None })
+    })
 }
 
 /// Factor on the scores: `attention.scale` where it is given and not 0, else `1/√key_dim`.

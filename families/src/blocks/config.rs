@@ -18,6 +18,12 @@ impl PerLayer {
         self.0.get(layer).copied().unwrap_or_default()
     }
 
+    /// The size that all layers share, if they do.
+    fn everywhere(&self) -> Option<usize> {
+        let (first, rest) = self.0.split_first()?;
+        rest.iter().all(|size| size == first).then_some(*first)
+    }
+
     /// One size for all layers or an array of sizes; `None` if not given. `layers` must have been checked.
     pub(crate) fn read(fields: &Fields<'_>, key: &str, layers: usize) -> Result<Option<Self>, FamilyError> {
         let Some(sizes) = fields.per_layer(key, layers)? else { return Ok(None) };
@@ -29,9 +35,9 @@ impl PerLayer {
 impl Serialize for PerLayer {
     /// A single number where all layers agree.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.split_first() {
-            Some((first, rest)) if rest.iter().all(|size| size == first) => first.serialize(serializer),
-            _ => self.0.serialize(serializer),
+        match self.everywhere() {
+            Some(size) => size.serialize(serializer),
+            None => self.0.serialize(serializer),
         }
     }
 }
@@ -47,8 +53,8 @@ pub(crate) struct DecoderSizes {
     pub(crate) vocab: usize,
     /// Longest sequence of the training.
     pub(crate) context_length: usize,
-    /// Query heads.
-    pub(crate) heads: usize,
+    /// Query heads of each layer.
+    pub(crate) heads: PerLayer,
     /// Key/value heads of each layer; they divide the query heads.
     pub(crate) kv_heads: PerLayer,
     /// Entries of a query or key head.
@@ -68,16 +74,16 @@ impl DecoderSizes {
         let fields = checkpoint.fields();
         let layers = layer_count(checkpoint)?;
         let hidden = extent(&fields, "embedding_length")?;
-        let heads = extent(&fields, "attention.head_count")?;
+        let heads = heads(&fields, layers)?;
         Ok(DecoderSizes {
             layers,
             hidden,
             vocab: vocabulary(checkpoint, hidden)?,
             context_length: extent(&fields, "context_length")?,
+            kv_heads: kv_heads(&fields, layers, &heads)?,
+            key_dim: head_dim(&fields, "attention.key_length", hidden, &heads)?,
+            value_dim: head_dim(&fields, "attention.value_length", hidden, &heads)?,
             heads,
-            kv_heads: kv_heads(&fields, layers, heads)?,
-            key_dim: head_dim(&fields, "attention.key_length", hidden, heads)?,
-            value_dim: head_dim(&fields, "attention.value_length", hidden, heads)?,
             norm_eps: norm_eps(&fields)?,
         })
     }
@@ -114,24 +120,38 @@ fn vocabulary(checkpoint: &Checkpoint, hidden: usize) -> Result<usize, FamilyErr
     }
 }
 
-fn kv_heads(fields: &Fields<'_>, layers: usize, heads: usize) -> Result<PerLayer, FamilyError> {
-    const KEY: &str = "attention.head_count_kv";
-    let Some(kv_heads) = PerLayer::read(fields, KEY, layers)? else { return Ok(PerLayer(vec![heads; layers])) };
-    match kv_heads.0.iter().find(|&&n| n == 0 || !heads.is_multiple_of(n)) {
-        None => Ok(kv_heads),
-        Some(n) => Err(fields.wrong(KEY, &format!("a divisor of the {heads} query heads"), &n.to_string())),
+fn heads(fields: &Fields<'_>, layers: usize) -> Result<PerLayer, FamilyError> {
+    const KEY: &str = "attention.head_count";
+    let expected = "an integer of 1 or more, or one per layer";
+    match PerLayer::read(fields, KEY, layers)? {
+        Some(heads) if !heads.0.contains(&0) => Ok(heads),
+        Some(_) => Err(fields.wrong(KEY, expected, "0")),
+        None => Err(fields.wrong(KEY, expected, "no such key")),
     }
 }
 
-fn head_dim(fields: &Fields<'_>, key: &str, hidden: usize, heads: usize) -> Result<usize, FamilyError> {
+fn kv_heads(fields: &Fields<'_>, layers: usize, heads: &PerLayer) -> Result<PerLayer, FamilyError> {
+    const KEY: &str = "attention.head_count_kv";
+    let Some(kv_heads) = PerLayer::read(fields, KEY, layers)? else { return Ok(heads.clone()) };
+    let unfit = |&(&n, &heads): &(&usize, &usize)| n == 0 || !heads.is_multiple_of(n);
+    match kv_heads.0.iter().zip(&heads.0).find(unfit) {
+        None => Ok(kv_heads),
+        Some((n, heads)) => Err(fields.wrong(KEY, &format!("a divisor of the {heads} query heads"), &n.to_string())),
+    }
+}
+
+/// Where the key is not given all layers share the residual stream's width among their heads.
+fn head_dim(fields: &Fields<'_>, key: &str, hidden: usize, heads: &PerLayer) -> Result<usize, FamilyError> {
     if let Some(dim) = extent_opt(fields, key)? {
         return Ok(dim);
     }
-    if !hidden.is_multiple_of(heads) {
-        let expected = format!("a divisor of embedding_length {hidden}, since {key} is not given");
-        return Err(fields.wrong("attention.head_count", &expected, &heads.to_string()));
+    match heads.everywhere().filter(|heads| hidden.is_multiple_of(*heads)) {
+        Some(heads) => Ok(hidden / heads),
+        None => {
+            let expected = format!("one divisor of embedding_length {hidden}, since {key} is not given");
+            Err(fields.wrong("attention.head_count", &expected, &format!("{:?}", heads.0)))
+        }
     }
-    Ok(hidden / heads)
 }
 
 fn norm_eps(fields: &Fields<'_>) -> Result<f32, FamilyError> {

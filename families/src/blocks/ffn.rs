@@ -1,11 +1,12 @@
-//! Gated feed-forward, dense or as a mixture of experts.
+//! Feed-forward of a layer, dense or as a mixture of experts.
 
 use bantam_family_api::{FamilyError, Fields};
-use bantam_graph::{Act, Experts, GraphBuilder, Route, Scoring};
+use bantam_graph::{Act, GraphBuilder};
 use serde::Serialize;
 
 use super::{
-    config::{PerLayer, extent, extent_opt},
+    Mixture, MixtureShape,
+    config::PerLayer,
     tensors::{Projection, Tensors},
 };
 
@@ -19,13 +20,15 @@ pub(crate) enum FfnShape {
         width: PerLayer,
     },
     /// Routed experts.
-    Experts {
-        /// Experts of a layer.
-        count: usize,
-        /// Experts that a token goes through.
-        used: usize,
-        /// Entries between an expert's matrices.
-        width: usize,
+    Experts(MixtureShape),
+    /// Routed experts behind layers of one gated block.
+    DenseFirst {
+        /// Layers that are dense.
+        dense_layers: usize,
+        /// Entries between their matrices.
+        width: PerLayer,
+        /// The other layers.
+        experts: MixtureShape,
     },
 }
 
@@ -35,38 +38,79 @@ impl FfnShape {
     /// # Errors
     /// The key that does not fit.
     pub(crate) fn read(fields: &Fields<'_>, layers: usize) -> Result<Self, FamilyError> {
-        const WIDTH: &str = "feed_forward_length";
         if fields.usize_opt("expert_count")?.unwrap_or(0) == 0 {
-            let width = PerLayer::read(fields, WIDTH, layers)?
-                .ok_or_else(|| fields.wrong(WIDTH, "an integer or one per layer", "no such key"))?;
-            return Ok(FfnShape::Dense { width });
+            return Ok(FfnShape::Dense { width: dense_width(fields, layers)? });
         }
-        let count = extent(fields, "expert_count")?;
-        let used = extent(fields, "expert_used_count")?;
-        if used > count {
-            let expected = format!("at most the {count} of expert_count");
-            return Err(fields.wrong("expert_used_count", &expected, &used.to_string()));
-        }
-        let width = match extent_opt(fields, "expert_feed_forward_length")? {
-            Some(width) => width,
-            None => extent(fields, WIDTH)?,
-        };
-        Ok(FfnShape::Experts { count, used, width })
+        Ok(FfnShape::Experts(MixtureShape::read(fields)?))
+    }
+
+    /// The mixture from layer `leading_dense_block_count` on, of `experts`.
+    ///
+    /// # Errors
+    /// The key that does not fit.
+    pub(crate) fn behind_dense(fields: &Fields<'_>, layers: usize, experts: MixtureShape) -> Result<Self, FamilyError> {
+        let dense_layers = dense_layers(fields)?;
+        Ok(FfnShape::DenseFirst { dense_layers, width: dense_width(fields, layers)?, experts })
+    }
+}
+
+/// `leading_dense_block_count`, or 0.
+///
+/// # Errors
+/// If it is no integer.
+pub(crate) fn dense_layers(fields: &Fields<'_>) -> Result<usize, FamilyError> {
+    Ok(fields.usize_opt("leading_dense_block_count")?.unwrap_or(0))
+}
+
+/// `feed_forward_length`.
+///
+/// # Errors
+/// If it is missing, or neither a size nor one per layer.
+pub(crate) fn dense_width(fields: &Fields<'_>, layers: usize) -> Result<PerLayer, FamilyError> {
+    const WIDTH: &str = "feed_forward_length";
+    PerLayer::read(fields, WIDTH, layers)?
+        .ok_or_else(|| fields.wrong(WIDTH, "an integer or one per layer", "no such key"))
+}
+
+/// One gated block: `down · (act(gate·x) ⊙ up·x)`.
+#[derive(Clone, Debug)]
+pub(crate) struct Gated {
+    gate: Projection,
+    up: Projection,
+    down: Projection,
+}
+
+impl Gated {
+    /// `ffn_gate`, `ffn_up` and `ffn_down`, each with `suffix` behind.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn declare(t: &mut Tensors<'_>, suffix: &str, width: usize, hidden: usize) -> Result<Self, FamilyError> {
+        Ok(Gated {
+            gate: t.matrix(&format!("ffn_gate{suffix}"), width, hidden)?,
+            up: t.matrix(&format!("ffn_up{suffix}"), width, hidden)?,
+            down: t.matrix(&format!("ffn_down{suffix}"), hidden, width)?,
+        })
+    }
+
+    /// Its nodes are called `NAME_gate`, `NAME_up`, `NAME_act` and `NAME_out`.
+    pub(crate) fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str, act: Act) -> String {
+        let gate = self.gate.apply(g, &format!("{name}_gate"), x);
+        let up = self.up.apply(g, &format!("{name}_up"), x);
+        let inner = g.glu(&format!("{name}_act"), &gate, &up, act);
+        self.down.apply(g, &format!("{name}_out"), &inner)
     }
 }
 
 /// The weights of one layer's feed-forward.
 #[derive(Clone, Debug)]
 pub(crate) enum Ffn {
-    /// See [`FfnShape::Dense`].
-    Dense { gate: Projection, up: Projection, down: Projection },
-    /// See [`FfnShape::Experts`].
-    Experts { router: Projection, used: usize, gate: String, up: String, down: String },
+    Dense(Gated),
+    Experts(Box<Mixture>),
 }
 
 impl Ffn {
-    /// `ffn_gate`, `ffn_up`, `ffn_down` with the biases there are; or `ffn_gate_inp`, `ffn_gate_exps` and `ffn_up_exps`
-    /// (or these fused as `ffn_gate_up_exps`), `ffn_down_exps`.
+    /// `ffn_gate`, `ffn_up` and `ffn_down`; or the tensors of a [`Mixture`].
     ///
     /// # Errors
     /// The tensor that does not fit.
@@ -77,46 +121,21 @@ impl Ffn {
         hidden: usize,
     ) -> Result<Self, FamilyError> {
         match shape {
-            FfnShape::Dense { width } => {
-                let width = width.at(layer);
-                Ok(Ffn::Dense {
-                    gate: t.matrix("ffn_gate", width, hidden)?,
-                    up: t.matrix("ffn_up", width, hidden)?,
-                    down: t.matrix("ffn_down", hidden, width)?,
-                })
+            FfnShape::Dense { width } => Gated::declare(t, "", width.at(layer), hidden).map(Ffn::Dense),
+            FfnShape::DenseFirst { dense_layers, width, .. } if layer < *dense_layers => {
+                Gated::declare(t, "", width.at(layer), hidden).map(Ffn::Dense)
             }
-            &FfnShape::Experts { count, used, width } => {
-                let (outer, inner) = ([count, width, hidden], [count, hidden, width]);
-                let [gate, up] = if t.has("ffn_gate_up_exps") {
-                    t.split_experts("ffn_gate_up_exps", ["ffn_gate_exps", "ffn_up_exps"], outer)?
-                } else {
-                    [t.plain("ffn_gate_exps", &outer)?, t.plain("ffn_up_exps", &outer)?]
-                };
-                let down = t.plain("ffn_down_exps", &inner)?;
-                Ok(Ffn::Experts { router: t.matrix("ffn_gate_inp", count, hidden)?, used, gate, up, down })
+            FfnShape::Experts(experts) | FfnShape::DenseFirst { experts, .. } => {
+                Mixture::declare(t, experts, hidden).map(Box::new).map(Ffn::Experts)
             }
         }
     }
 }
 
 /// Feed-forward of one layer: from the normed residual row to what is added to it.
-///
-/// Experts are weighted by the softmax over all of them, divided by its sum over the chosen ones: the same numbers as a
-/// softmax over the chosen ones alone.
 pub(crate) fn ffn(g: &mut GraphBuilder, x: &str, weights: &Ffn, act: Act) -> String {
     match weights {
-        Ffn::Dense { gate, up, down } => {
-            let gate = gate.apply(g, "ffn_gate", x);
-            let up = up.apply(g, "ffn_up", x);
-            let inner = g.glu("ffn_act", &gate, &up, act);
-            down.apply(g, "ffn_out", &inner)
-        }
-        Ffn::Experts { router, used, gate, up, down } => {
-            let scores = router.apply(g, "ffn_router", x);
-            let route = Route { scores, used: *used, scoring: Scoring::Softmax, normalize: true, ..Route::default() };
-            let (ids, weights) = g.route("ffn_route", route);
-            let (gate, up, down) = (Some(gate.clone()), up.clone(), Some(down.clone()));
-            g.experts("ffn_out", Experts { x: x.into(), ids, weights, gate, up, down, act, limit: None, scales: None })
-        }
+        Ffn::Dense(gated) => gated.apply(g, "ffn", x, act),
+        Ffn::Experts(mixture) => mixture.apply(g, x, act),
     }
 }

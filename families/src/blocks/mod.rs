@@ -3,14 +3,21 @@
 mod attention;
 mod config;
 mod ffn;
+mod mixture;
 mod rope;
 mod tensors;
+mod windows;
 
-pub(crate) use attention::{Attending, AttentionShape, AttentionWeights, attention, attention_scale};
-pub(crate) use config::{DecoderSizes, extent_opt, positive_opt};
-pub(crate) use ffn::{Ffn, FfnShape, ffn};
+pub(crate) use attention::{
+    Attending, AttentionShape, AttentionWeights, attended, attention, attention_output, attention_scale, caches,
+    prepared,
+};
+pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt, positive_opt};
+pub(crate) use ffn::{Ffn, FfnShape, Gated, dense_layers, dense_width, ffn};
+pub(crate) use mixture::{Mixture, MixtureShape, Routing, ValueMixture, counts, scoring, weights_scale};
 pub(crate) use rope::RopeConfig;
 pub(crate) use tensors::{Projection, Tensors, output_matrix};
+pub(crate) use windows::{Period, Windows};
 
 use bantam_family_api::{ChatFormat, Checkpoint, FamilyError, MetaValue};
 use bantam_graph::GraphBuilder;

@@ -26,14 +26,19 @@ impl RopeConfig {
     /// # Errors
     /// The key that does not fit.
     pub(crate) fn read(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
-        const DIMS: &str = "rope.dimension_count";
-        let dims = extent_opt(fields, DIMS)?.unwrap_or(head_dim);
-        if dims > head_dim || !dims.is_multiple_of(2) {
-            let expected = format!("an even number of at most {head_dim}, the head's size");
-            return Err(fields.wrong(DIMS, &expected, &dims.to_string()));
-        }
+        let dims = dims(fields, "rope.dimension_count", head_dim)?;
         let base = positive_opt(fields, "rope.freq_base")?.unwrap_or(10_000.0);
         Ok(RopeConfig { pairing, dims, base, scaling: scaling(fields)? })
+    }
+
+    /// Reads `rope.dimension_count_swa` and `rope.freq_base_swa`: sliding layers scale no frequencies.
+    ///
+    /// # Errors
+    /// The key that does not fit.
+    pub(crate) fn read_sliding(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
+        let dims = dims(fields, "rope.dimension_count_swa", head_dim)?;
+        let base = positive_opt(fields, "rope.freq_base_swa")?.unwrap_or(10_000.0);
+        Ok(RopeConfig { pairing, dims, base, scaling: None })
     }
 
     /// The op that rotates `x`; `factors` names the weight that holds a divisor per pair.
@@ -51,6 +56,16 @@ impl RopeConfig {
             inverse: false,
         }
     }
+}
+
+/// Entries that turn: all of a head, unless the key gives another even number.
+fn dims(fields: &Fields<'_>, key: &str, head_dim: usize) -> Result<usize, FamilyError> {
+    let dims = extent_opt(fields, key)?.unwrap_or(head_dim);
+    if dims > head_dim || !dims.is_multiple_of(2) {
+        let expected = format!("an even number of at most {head_dim}, the head's size");
+        return Err(fields.wrong(key, &expected, &dims.to_string()));
+    }
+    Ok(dims)
 }
 
 /// A factor without a type means linear scaling, as in files older than the type key.

@@ -79,6 +79,44 @@ impl<'a> Tensors<'a> {
         Ok(Projection { weight, bias: Some(self.graph.tensor(&bias, &[rows])) })
     }
 
+    /// The matrix `NAME.weight` `[rows, cols]` alone: what stands beside it is the caller's to apply or refuse.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    pub(crate) fn bare_matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Projection, FamilyError> {
+        let weight = self.exactly(&format!("{name}.weight"), &[rows, cols])?;
+        Ok(Projection { weight, bias: None })
+    }
+
+    /// The tensor of this name, its ending included, of this shape.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    pub(crate) fn exactly(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
+        let tensor = format!("{}{name}", self.prefix);
+        self.checkpoint.expect(&tensor, shape)?;
+        Ok(self.graph.tensor(&tensor, shape))
+    }
+
+    /// As [`Tensors::exactly`], every entry times `factor`.
+    ///
+    /// # Errors
+    /// As [`Tensors::exactly`].
+    pub(crate) fn exactly_times(&mut self, name: &str, shape: &[usize], factor: f32) -> Result<String, FamilyError> {
+        let tensor = format!("{}{name}", self.prefix);
+        self.checkpoint.expect(&tensor, shape)?;
+        let of = Box::new(WeightExpr::Tensor(tensor.clone()));
+        Ok(self.graph.weight(&tensor, shape, WeightExpr::Affine { of, scale: factor, offset: 0.0 }))
+    }
+
+    /// Rows of `NAME.weight` of this layer as the checkpoint has them; `None` if it is missing or no matrix.
+    pub(crate) fn rows(&self, name: &str) -> Option<usize> {
+        match *self.checkpoint.shape(&self.full(name, "weight")).ok()? {
+            [rows, _] => Some(rows),
+            _ => None,
+        }
+    }
+
     /// Matrices that lie one after another in the rows of `FUSED.weight`, and their biases in `FUSED.bias`.
     ///
     /// # Errors
@@ -142,12 +180,15 @@ impl<'a> Tensors<'a> {
         Ok(self.graph.tensor(&weight, shape))
     }
 
-    fn refuse(&self, name: &str, part: &str) -> Result<(), FamilyError> {
+    /// Fails if there is `NAME.PART`, which would go unapplied.
+    ///
+    /// # Errors
+    /// The tensor's name.
+    pub(crate) fn refuse(&self, name: &str, part: &str) -> Result<(), FamilyError> {
         let tensor = self.full(name, part);
         if self.checkpoint.has(&tensor) {
-            let weight = self.full(name, "weight");
             return Err(FamilyError::Unsupported(format!(
-                "tensor `{tensor}`: a {part} of `{weight}` is not supported for architecture `{}`",
+                "tensor `{tensor}` is not supported for architecture `{}`",
                 self.checkpoint.architecture
             )));
         }

@@ -5,15 +5,15 @@ use bantam_graph::{Attention, Op, Rope, RopeScaling, StateKind};
 
 use crate::{
     interpreter::Tensor,
-    support::{Fixture, fixture},
+    support::{self, Fixture, fixture},
 };
 
 fn describe(fixture: &Fixture) -> Model {
-    bantam_families::describe(&fixture.checkpoint).unwrap()
+    support::describe(&fixture.checkpoint).unwrap()
 }
 
 fn refusal(fixture: &Fixture) -> String {
-    bantam_families::describe(&fixture.checkpoint).unwrap_err().to_string()
+    support::describe(&fixture.checkpoint).unwrap_err().to_string()
 }
 
 fn attentions(model: &Model) -> Vec<&Attention> {
@@ -135,7 +135,9 @@ fn the_shown_configuration_has_the_resolved_numbers() {
     assert_eq!(shown["layer_kinds"][5], "full");
     assert_eq!(shown["layer_kinds"][6], "sliding");
     let shown = describe(&fixture("qwen3moe-a")).config;
-    assert_eq!(shown["ffn"], serde_json::json!({ "kind": "experts", "count": 8, "used": 2, "width": 32 }));
+    assert_eq!(shown["ffn"]["kind"], "experts");
+    assert_eq!([&shown["ffn"]["count"], &shown["ffn"]["used"], &shown["ffn"]["width"]], [8, 2, 32]);
+    assert_eq!(shown["ffn"]["scoring"], "softmax");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     interpreter::{self, Value},
-    support::{Fixture, fixtures},
+    support::{Fixture, describe, fixtures},
 };
 
 /// Prompt and greedy continuation in one run, with the logits of every row.
@@ -15,7 +15,7 @@ struct Run {
 }
 
 fn run(fixture: &Fixture) -> Run {
-    let model = bantam_families::describe(&fixture.checkpoint).unwrap();
+    let model = describe(&fixture.checkpoint).unwrap();
     let prompt = fixture.ids("prompt");
     let mut tokens = prompt.clone();
     tokens.extend(fixture.ids("greedy").split_last().unwrap().1);
@@ -66,7 +66,8 @@ fn the_residual_stream_equals_the_reference_after_every_layer() {
 #[test]
 fn every_architecture_has_a_fixture() {
     let fixtures = fixtures();
-    for architecture in bantam_families::architectures() {
+    let described = bantam_families::described().iter().flat_map(|described| described.family.architectures());
+    for &architecture in described.chain(bantam_families::families().iter().flat_map(|f| f.architectures())) {
         assert!(fixtures.iter().any(|f| f.checkpoint.architecture == architecture), "{architecture}");
     }
 }
@@ -74,7 +75,7 @@ fn every_architecture_has_a_fixture() {
 #[test]
 fn graphs_survive_their_json_form() {
     for fixture in fixtures() {
-        let graph = bantam_families::describe(&fixture.checkpoint).unwrap().text;
+        let graph = describe(&fixture.checkpoint).unwrap().text;
         let json = serde_json::to_vec(&bantam_graph::json::to_value(&graph).unwrap()).unwrap();
         assert_eq!(bantam_graph::json::from_slice(&json).unwrap(), graph, "{}", fixture.name);
     }

@@ -2,11 +2,11 @@
 
 use crate::{
     interpreter::{self, Tensor},
-    support::{Fixture, fixture},
+    support::{Fixture, describe, fixture},
 };
 
 fn logits(fixture: &Fixture) -> Vec<f64> {
-    let model = bantam_families::describe(&fixture.checkpoint).unwrap();
+    let model = describe(&fixture.checkpoint).unwrap();
     let tokens = fixture.ids("prompt");
     let rows: Vec<usize> = (0..tokens.len()).collect();
     let mut values = interpreter::run(&model.text, &|name| fixture.tensors[name].clone(), &tokens, &rows);
@@ -32,7 +32,8 @@ fn joined(parts: Vec<Tensor>) -> Tensor {
 
 #[test]
 fn queries_keys_and_values_may_be_fused() {
-    for name in ["llama-dense", "qwen2-dense", "qwen3-dense", "gemma3-dense"] {
+    let plain = ["llama-dense", "qwen2-dense", "qwen3-dense", "gemma3-dense"];
+    for name in plain.into_iter().chain(["gemma4-ple", "laguna-perhead", "k2-horizon-yarn"]) {
         let original = fixture(name);
         let mut fused = original.clone();
         for i in 0..layers(&original) {
@@ -50,18 +51,46 @@ fn queries_keys_and_values_may_be_fused() {
 
 #[test]
 fn gates_and_ups_of_experts_may_be_fused() {
-    let original = fixture("qwen3moe-a");
-    let mut fused = original.clone();
-    for i in 0..layers(&original) {
-        let gate = fused.take(&format!("blk.{i}.ffn_gate_exps.weight"));
-        let up = fused.take(&format!("blk.{i}.ffn_up_exps.weight"));
-        let &[experts, ffn, hidden] = gate.shape.as_slice() else { panic!("{:?}", gate.shape) };
-        let size = ffn * hidden;
-        let pairs = gate.data.chunks_exact(size).zip(up.data.chunks_exact(size));
-        let data = pairs.flat_map(|(gate, up)| [gate, up].concat()).collect();
-        fused.put(&format!("blk.{i}.ffn_gate_up_exps.weight"), Tensor { shape: vec![experts, 2 * ffn, hidden], data });
+    for (name, first) in [("qwen3moe-a", 0), ("laguna-perhead", 1), ("k2-horizon-mova", 1)] {
+        let original = fixture(name);
+        let mut fused = original.clone();
+        for i in first..layers(&original) {
+            let gate = fused.take(&format!("blk.{i}.ffn_gate_exps.weight"));
+            let up = fused.take(&format!("blk.{i}.ffn_up_exps.weight"));
+            let &[experts, ffn, hidden] = gate.shape.as_slice() else { panic!("{:?}", gate.shape) };
+            let size = ffn * hidden;
+            let pairs = gate.data.chunks_exact(size).zip(up.data.chunks_exact(size));
+            let data = pairs.flat_map(|(gate, up)| [gate, up].concat()).collect();
+            let shape = vec![experts, 2 * ffn, hidden];
+            fused.put(&format!("blk.{i}.ffn_gate_up_exps.weight"), Tensor { shape, data });
+        }
+        assert_same_logits(&fused, &original);
     }
-    assert_same_logits(&fused, &original);
+}
+
+#[test]
+fn values_that_are_the_keys_may_be_left_out() {
+    let original = fixture("gemma4-dense");
+    let mut explicit = original.clone();
+    for i in [3, 5] {
+        let keys = original.tensors[&format!("blk.{i}.attn_k.weight")].clone();
+        explicit.put(&format!("blk.{i}.attn_v.weight"), keys);
+    }
+    assert_same_logits(&explicit, &original);
+}
+
+#[test]
+fn a_gate_per_entry_that_is_alike_in_each_head_equals_one_per_head() {
+    let original = fixture("laguna-perhead");
+    let mut widened = original.clone();
+    for i in 0..layers(&original) {
+        let name = format!("blk.{i}.attn_gate.weight");
+        let gate = widened.take(&name);
+        let (heads, hidden, dim) = (gate.shape[0], gate.shape[1], 16);
+        let data = gate.data.chunks_exact(hidden).flat_map(|row| row.repeat(dim)).collect();
+        widened.put(&name, Tensor { shape: vec![heads * dim, hidden], data });
+    }
+    assert_same_logits(&widened, &original);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod config;
+mod described;
 mod golden;
 mod hostile;
 mod interpreter;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bantam_family_api::{Checkpoint, MetaValue, TensorMeta};
+use bantam_family_api::{Checkpoint, FamilyError, MetaValue, Model, TensorMeta};
 use bantam_gguf::{Array, GgufFile, Value, dequantize};
 
 use crate::interpreter::Tensor;
@@ -22,20 +22,31 @@ pub(crate) struct Fixture {
 
 /// The fixture of this name.
 pub(crate) fn fixture(name: &str) -> Fixture {
-    Fixture::read(&models().join(name))
+    let folder = folders().into_iter().find(|path| path.ends_with(name));
+    Fixture::read(&folder.unwrap_or_else(|| panic!("no fixture `{name}`")))
 }
 
-/// All fixtures of the built-in families' architectures.
+/// All fixtures of models, those that a backend runs and those that are only described.
 pub(crate) fn fixtures() -> Vec<Fixture> {
-    let folders = std::fs::read_dir(models()).unwrap();
-    let mut paths: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    let all = paths.iter().filter(|path| path.join("model.gguf").is_file()).map(|path| Fixture::read(path));
-    all.filter(|f| bantam_families::family(&f.checkpoint.architecture).is_ok()).collect()
+    folders().iter().map(|path| Fixture::read(path)).collect()
 }
 
-fn models() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models")
+fn folders() -> Vec<PathBuf> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
+    let kinds = ["models", "models-described"].map(|kind| std::fs::read_dir(fixtures.join(kind)).unwrap());
+    let mut paths: Vec<PathBuf> = kinds.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.join("model.gguf").is_file());
+    paths.sort();
+    paths
+}
+
+/// Describes a checkpoint, also if no backend runs its family.
+pub(crate) fn describe(checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+    let described = bantam_families::described().iter().map(|described| described.family);
+    let family = described
+        .chain(bantam_families::families().iter().copied())
+        .find(|family| family.architectures().contains(&checkpoint.architecture.as_str()));
+    family.unwrap_or_else(|| panic!("no family takes `{}`", checkpoint.architecture)).describe(checkpoint)
 }
 
 impl Fixture {
@@ -101,6 +112,9 @@ fn meta_value(value: &Value) -> MetaValue {
         Value::Bool(b) => MetaValue::Bool(*b),
         Value::String(s) => MetaValue::Text(s.to_str().unwrap().into()),
         Value::Array(Array::Bool(flags)) => MetaValue::Array(flags.iter().map(|&b| MetaValue::Bool(b)).collect()),
+        Value::Array(Array::I32(sizes)) => {
+            MetaValue::Array(sizes.iter().map(|&n| MetaValue::Uint(n.try_into().unwrap())).collect())
+        }
         Value::Array(array) => {
             MetaValue::Omitted { r#type: array.element_type_name().into(), length: array.len() as u64 }
         }

@@ -1,0 +1,227 @@
+//! Mixtures of experts: routing with its variants, the experts' matrices, and a shared expert beside them.
+
+use bantam_family_api::{FamilyError, Fields};
+use bantam_graph::{Act, ExpertScales, Experts, GraphBuilder, Route, Scoring};
+use serde::Serialize;
+
+use super::{
+    config::{extent, extent_opt, positive_opt},
+    ffn::Gated,
+    tensors::{Projection, Tensors},
+};
+
+/// How a router chooses and weights experts.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Routing {
+    /// Experts of a layer.
+    pub(crate) count: usize,
+    /// Experts that a token goes through.
+    pub(crate) used: usize,
+    /// From router outputs to scores.
+    pub(crate) scoring: Scoring,
+    /// Whether a bias of its own takes part in the choice.
+    pub(crate) biased_choice: bool,
+    /// Whether the chosen weights are divided by their sum.
+    pub(crate) normalize: bool,
+    /// Factor on the weights.
+    pub(crate) scale: f32,
+}
+
+/// Sizes of a mixture, and its router.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MixtureShape {
+    /// The router.
+    #[serde(flatten)]
+    pub(crate) routing: Routing,
+    /// Entries between an expert's matrices.
+    pub(crate) width: usize,
+    /// Entries between the matrices of the expert that every token goes through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shared_width: Option<usize>,
+}
+
+impl MixtureShape {
+    /// Reads `expert_count`, `expert_used_count` and `expert_feed_forward_length` (or else `feed_forward_length`), for a
+    /// softmax router whose chosen weights are divided by their sum.
+    ///
+    /// # Errors
+    /// The key that does not fit.
+    pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
+        let (count, used) = counts(fields, ["expert_count", "expert_used_count"])?;
+        let width = match extent_opt(fields, "expert_feed_forward_length")? {
+            Some(width) => width,
+            None => extent(fields, "feed_forward_length")?,
+        };
+        let scoring = Scoring::Softmax;
+        let routing = Routing { count, used, scoring, biased_choice: false, normalize: true, scale: 1.0 };
+        Ok(MixtureShape { routing, width, shared_width: None })
+    }
+}
+
+/// How many experts there are, and how many of them are used.
+///
+/// # Errors
+/// The key that does not fit.
+pub(crate) fn counts(fields: &Fields<'_>, [count, used]: [&str; 2]) -> Result<(usize, usize), FamilyError> {
+    let (experts, chosen) = (extent(fields, count)?, extent(fields, used)?);
+    if chosen > experts {
+        return Err(fields.wrong(used, &format!("at most the {experts} of {count}"), &chosen.to_string()));
+    }
+    Ok((experts, chosen))
+}
+
+/// `expert_gating_func`: sigmoid where it is not given.
+///
+/// # Errors
+/// Another function than softmax and sigmoid.
+pub(crate) fn scoring(fields: &Fields<'_>) -> Result<Scoring, FamilyError> {
+    const KEY: &str = "expert_gating_func";
+    match fields.usize_opt(KEY)? {
+        Some(1) => Ok(Scoring::Softmax),
+        None | Some(2) => Ok(Scoring::Sigmoid),
+        Some(n) => Err(fields.wrong(KEY, "1 (softmax) or 2 (sigmoid)", &n.to_string())),
+    }
+}
+
+/// `expert_weights_scale`: 1 where it is not given or 0.
+///
+/// # Errors
+/// If it is no number above 0.
+pub(crate) fn weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
+    const KEY: &str = "expert_weights_scale";
+    if fields.f32_opt(KEY)? == Some(0.0) {
+        return Ok(1.0);
+    }
+    Ok(positive_opt(fields, KEY)?.unwrap_or(1.0))
+}
+
+/// A router: the matrix from a row to a number per expert, and what becomes of these.
+#[derive(Clone, Debug)]
+struct Router {
+    matrix: Projection,
+    bias: Option<String>,
+    route: Route,
+}
+
+impl Router {
+    fn new(matrix: Projection, bias: Option<String>, routing: Routing) -> Self {
+        let Routing { used, scoring, normalize, scale, .. } = routing;
+        Router { matrix, bias, route: Route { used, scoring, normalize, scale, ..Route::default() } }
+    }
+
+    fn apply(&self, g: &mut GraphBuilder, [scores, route]: [&str; 2], x: &str) -> (String, String) {
+        let scores = self.matrix.apply(g, scores, x);
+        g.route(route, Route { scores, bias: self.bias.clone(), ..self.route.clone() })
+    }
+}
+
+/// The weights of one layer's mixture.
+#[derive(Clone, Debug)]
+pub(crate) struct Mixture {
+    router: Router,
+    gate: String,
+    up: String,
+    down: String,
+    scales: Option<ExpertScales>,
+    shared: Option<Gated>,
+}
+
+impl Mixture {
+    /// `ffn_gate_inp`, `ffn_gate_exps` and `ffn_up_exps` (or both as `ffn_gate_up_exps`), `ffn_down_exps`, and as the shape
+    /// says `exp_probs_b.bias` and the three `_shexp` matrices of the shared expert.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn declare(t: &mut Tensors<'_>, shape: &MixtureShape, hidden: usize) -> Result<Self, FamilyError> {
+        t.refuse("ffn_down_exps", "scale")?;
+        let router = t.matrix("ffn_gate_inp", shape.routing.count, hidden)?;
+        Self::around(t, router, shape, hidden)
+    }
+
+    /// As [`Mixture::declare`], where `ffn_gate_inp.scale` is applied by the caller and `ffn_down_exps.scale` is a factor
+    /// per expert.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn declare_scaled(
+        t: &mut Tensors<'_>,
+        shape: &MixtureShape,
+        hidden: usize,
+    ) -> Result<Self, FamilyError> {
+        t.refuse("ffn_gate_inp", "bias")?;
+        let router = t.bare_matrix("ffn_gate_inp", shape.routing.count, hidden)?;
+        let mut mixture = Self::around(t, router, shape, hidden)?;
+        let down = Some(t.exactly("ffn_down_exps.scale", &[shape.routing.count])?);
+        mixture.scales = Some(ExpertScales { down, ..ExpertScales::default() });
+        Ok(mixture)
+    }
+
+    fn around(
+        t: &mut Tensors<'_>,
+        router: Projection,
+        shape: &MixtureShape,
+        hidden: usize,
+    ) -> Result<Self, FamilyError> {
+        let &MixtureShape { routing: Routing { count, biased_choice, .. }, width, shared_width } = shape;
+        let outer = [count, width, hidden];
+        let [gate, up] = if t.has("ffn_gate_exps") || t.has("ffn_up_exps") {
+            [t.plain("ffn_gate_exps", &outer)?, t.plain("ffn_up_exps", &outer)?]
+        } else {
+            t.split_experts("ffn_gate_up_exps", ["ffn_gate_exps", "ffn_up_exps"], outer)?
+        };
+        t.refuse("ffn_down_exps", "bias")?;
+        let down = t.exactly("ffn_down_exps.weight", &[count, hidden, width])?;
+        let bias = biased_choice.then(|| t.exactly("exp_probs_b.bias", &[count])).transpose()?;
+        let shared = shared_width.map(|width| Gated::declare(t, "_shexp", width, hidden)).transpose()?;
+        Ok(Mixture { router: Router::new(router, bias, shape.routing), gate, up, down, scales: None, shared })
+    }
+
+    /// Routed and shared experts of `x`, added up.
+    pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str, act: Act) -> String {
+        let Some(shared) = &self.shared else { return self.routed(g, "ffn_out", x, x, act) };
+        let routed = self.routed(g, "ffn_routed", x, x, act);
+        let shared = shared.apply(g, "ffn_shared", x, act);
+        g.add("ffn_out", &routed, &shared)
+    }
+
+    /// The routed experts of `x`, chosen by `router_input`.
+    pub(crate) fn routed(&self, g: &mut GraphBuilder, name: &str, router_input: &str, x: &str, act: Act) -> String {
+        let (ids, weights) = self.router.apply(g, ["ffn_router", "ffn_route"], router_input);
+        let (gate, up, down) = (Some(self.gate.clone()), self.up.clone(), Some(self.down.clone()));
+        let scales = self.scales.clone();
+        g.experts(name, Experts { x: x.into(), ids, weights, gate, up, down, act, limit: None, scales })
+    }
+}
+
+/// Experts that each make the values of attention (one matrix, then SiLU).
+#[derive(Clone, Debug)]
+pub(crate) struct ValueMixture {
+    router: Router,
+    experts: String,
+}
+
+impl ValueMixture {
+    /// `attn_v_gate`, whose bias counts in the choice alone, and `attn_v_exps` of `rows` each.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn declare(
+        t: &mut Tensors<'_>,
+        routing: Routing,
+        rows: usize,
+        hidden: usize,
+    ) -> Result<Self, FamilyError> {
+        t.refuse("attn_v_gate", "scale")?;
+        let router = t.bare_matrix("attn_v_gate", routing.count, hidden)?;
+        let bias = Some(t.exactly("attn_v_gate.bias", &[routing.count])?);
+        let experts = t.plain("attn_v_exps", &[routing.count, rows, hidden])?;
+        Ok(ValueMixture { router: Router::new(router, bias, routing), experts })
+    }
+
+    /// Values of `x`.
+    pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str) -> String {
+        let (ids, weights) = self.router.apply(g, ["v_router", "v_route"], x);
+        let (x, up, act) = (x.into(), self.experts.clone(), Act::Silu);
+        g.experts("v_proj", Experts { x, ids, weights, gate: None, up, down: None, act, limit: None, scales: None })
+    }
+}

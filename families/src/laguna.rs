@@ -1,0 +1,168 @@
+//! Laguna: XS, S and M.
+//!
+//! A mixture of experts behind a few dense layers. The output of attention is multiplied by a softplus gate of its input,
+//! one factor per head or one per entry. Layers that slide may have more query heads than the full ones, and rotate in
+//! another way: the whole head, without YaRN.
+
+use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
+use serde::Serialize;
+
+use crate::blocks::{
+    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, MixtureShape, Period, Projection,
+    RopeConfig, Routing, Tensors, Windows, attended, attention_output, attention_scale, counts, extent, extent_opt,
+    ffn, output_matrix, scoring, shown, stop_tokens, wanted_rows, weights_scale,
+};
+
+/// `laguna`.
+#[derive(Clone, Copy, Debug)]
+pub struct Laguna;
+
+const STOP_TOKENS: &[&str] = &["</assistant>", "〈|EOS|〉"];
+
+impl Family for Laguna {
+    fn name(&self) -> &'static str {
+        "Laguna"
+    }
+
+    fn architectures(&self) -> &'static [&'static str] {
+        &["laguna"]
+    }
+
+    fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+        let config = Config::read(checkpoint)?;
+        let mut graph = GraphBuilder::new(&checkpoint.architecture);
+        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
+        let logits = forward(&mut graph, &config, &weights);
+        Ok(Model {
+            architecture: checkpoint.architecture.clone(),
+            config: shown(&config)?,
+            context_length: config.sizes.context_length,
+            text: graph.finish(&logits)?,
+            draft: None,
+            chat: stop_tokens(STOP_TOKENS),
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Config {
+    #[serde(flatten)]
+    sizes: DecoderSizes,
+    attention_scale: f32,
+    #[serde(flatten)]
+    windows: Windows,
+    rope: RopeConfig,
+    rope_sliding: RopeConfig,
+    ffn: FfnShape,
+}
+
+impl Config {
+    fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
+        let fields = checkpoint.fields();
+        let sizes = DecoderSizes::read(checkpoint)?;
+        Ok(Config {
+            attention_scale: attention_scale(&fields, sizes.key_dim)?,
+            windows: Windows::read(checkpoint, sizes.layers, Some(Period::FullFirst(4)))?,
+            rope: RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?,
+            rope_sliding: RopeConfig::read_sliding(&fields, Pairing::Halves, sizes.key_dim)?,
+            ffn: FfnShape::behind_dense(&fields, sizes.layers, experts(&fields)?)?,
+            sizes,
+        })
+    }
+}
+
+/// One expert of `expert_shared_feed_forward_length` (or of the routed ones' width) is always on.
+fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
+    let (count, used) = counts(fields, ["expert_count", "expert_used_count"])?;
+    let width = extent(fields, "expert_feed_forward_length")?;
+    let routing = Routing {
+        count,
+        used,
+        scoring: scoring(fields)?,
+        biased_choice: true,
+        normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),
+        scale: weights_scale(fields)?,
+    };
+    let shared_width = extent_opt(fields, "expert_shared_feed_forward_length")?.unwrap_or(width);
+    Ok(MixtureShape { routing, width, shared_width: Some(shared_width) })
+}
+
+struct Weights {
+    embed: String,
+    layers: Vec<Layer>,
+    output_norm: String,
+    output: Projection,
+}
+
+struct Layer {
+    attn_norm: String,
+    attn: AttentionWeights,
+    /// A row per head, or per entry of all heads.
+    gate: Projection,
+    ffn_norm: String,
+    ffn: Ffn,
+}
+
+impl Weights {
+    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
+        let DecoderSizes { layers, hidden, vocab, .. } = c.sizes;
+        Ok(Weights {
+            embed: t.plain("token_embd", &[vocab, hidden])?,
+            layers: (0..layers).map(|i| Layer::declare(&mut t.layer(i), c, i)).collect::<Result<_, _>>()?,
+            output_norm: t.plain("output_norm", &[hidden])?,
+            output: output_matrix(t, vocab, hidden)?,
+        })
+    }
+}
+
+impl Layer {
+    fn declare(t: &mut Tensors<'_>, c: &Config, i: usize) -> Result<Self, FamilyError> {
+        let hidden = c.sizes.hidden;
+        let shape = AttentionShape::of(&c.sizes, i);
+        let per_element = t.rows("attn_gate") == Some(shape.attended_rows());
+        let gate_rows = if per_element { shape.attended_rows() } else { shape.heads };
+        Ok(Layer {
+            attn_norm: t.plain("attn_norm", &[hidden])?,
+            attn: AttentionWeights::declare(t, shape)?.with_head_norms(t)?,
+            gate: t.matrix("attn_gate", gate_rows, hidden)?,
+            ffn_norm: t.plain("ffn_norm", &[hidden])?,
+            ffn: Ffn::declare(t, &c.ffn, i, hidden)?,
+        })
+    }
+}
+
+fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
+    let eps = c.sizes.norm_eps;
+    let ids = g.input("tokens", InputSource::TokenIds);
+    let positions = g.input("positions", InputSource::Positions);
+    let mut x = g.embed("embed", &ids, &w.embed, 1.0);
+    for (i, layer) in w.layers.iter().enumerate() {
+        g.layer(Some(i));
+        let window = c.windows.of(i);
+        let how = Attending {
+            positions: &positions,
+            rope: Some(if window.is_some() { &c.rope_sliding } else { &c.rope }),
+            rope_factors: None,
+            scale: c.attention_scale,
+            window,
+            norm_eps: eps,
+        };
+        let h = g.rms_norm("attn_norm", &x, Some(&layer.attn_norm), eps, None);
+        let heads = attended(g, &h, &layer.attn, how);
+        let gate = layer.gate.apply(g, "attn_gate", &h);
+        let gate = g.activate("attn_gate_act", &gate, Act::Softplus);
+        let heads = g.mul("attn_gated", &heads, &gate);
+        let mut a = attention_output(g, &heads, &layer.attn);
+        if i + 1 == w.layers.len() {
+            [x, a] = wanted_rows(g, [("residual_rows", &x), ("attn_rows", &a)]);
+        }
+        x = g.add("attn_residual", &x, &a);
+        let h = g.rms_norm("ffn_norm", &x, Some(&layer.ffn_norm), eps, None);
+        let f = ffn(g, &h, &layer.ffn, Act::Silu);
+        x = g.add("layer_out", &x, &f);
+    }
+    g.layer(None);
+    let h = g.rms_norm("output_norm", &x, Some(&w.output_norm), eps, None);
+    w.output.apply(g, "logits", &h)
+}

@@ -1,0 +1,163 @@
+//! Families that no backend runs yet: what metadata says ends up in their graphs, and what users are told.
+
+use bantam_family_api::{MetaValue, Model};
+use bantam_graph::{Attention, Op, Pairing, Rope, Route};
+
+use crate::support::{self, Fixture, fixture, fixtures};
+
+fn describe(fixture: &Fixture) -> Model {
+    support::describe(&fixture.checkpoint).unwrap()
+}
+
+fn refusal(name: &str, damage: impl FnOnce(&mut Fixture)) -> String {
+    let mut fixture = fixture(name);
+    damage(&mut fixture);
+    support::describe(&fixture.checkpoint).unwrap_err().to_string()
+}
+
+fn attentions(model: &Model) -> Vec<&Attention> {
+    let ops = model.text.nodes.iter().map(|node| &node.op);
+    ops.filter_map(|op| if let Op::Attention(o) = op { Some(o) } else { None }).collect()
+}
+
+fn rope<'m>(model: &'m Model, name: &str) -> Option<&'m Rope> {
+    let node = model.text.nodes.iter().find(|node| node.name == name)?;
+    if let Op::Rope(o) = &node.op { Some(o) } else { None }
+}
+
+fn routes(model: &Model) -> Vec<(&str, &Route)> {
+    let nodes = model.text.nodes.iter();
+    nodes.filter_map(|node| if let Op::Route(o) = &node.op { Some((node.name.as_str(), o)) } else { None }).collect()
+}
+
+#[test]
+fn what_no_backend_runs_is_refused_with_the_ops_that_it_lacks() {
+    for described in bantam_families::described() {
+        for architecture in described.family.architectures() {
+            let of_it: Vec<Fixture> =
+                fixtures().into_iter().filter(|f| f.checkpoint.architecture == *architecture).collect();
+            let error = bantam_families::describe(&of_it[0].checkpoint).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{architecture}` is described")), "{error}");
+            let graphs: Vec<_> = of_it.iter().map(|f| describe(f).text).collect();
+            let ops: Vec<serde_json::Value> =
+                graphs.iter().flat_map(|g| &g.nodes).map(|node| serde_json::to_value(&node.op).unwrap()).collect();
+            for lacking in described.lacking {
+                assert!(error.contains(lacking), "{error}");
+                let op = lacking.split('`').nth(1).unwrap();
+                assert!(ops.iter().any(|json| json.get(op).is_some()), "{architecture} has no `{op}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_layers_of_gemma_4_read_the_last_of_their_kind() {
+    let model = describe(&fixture("gemma4-ple"));
+    let states: Vec<(&str, bool)> = attentions(&model).iter().map(|a| (a.k_state.as_str(), a.k.is_some())).collect();
+    let own = [("k.0", true), ("k.1", true), ("k.2", true), ("k.3", true)];
+    let lent = [("k.2", false), ("k.2", false), ("k.2", false), ("k.3", false)];
+    assert_eq!(states, [own, lent].concat());
+    assert_eq!(model.text.states.len(), 8);
+    assert_eq!(model.text.state("k.3").unwrap().dim, 64);
+    assert_eq!(model.text.state("k.2").unwrap().dim, 32);
+}
+
+#[test]
+fn layers_cannot_share_what_no_layer_has() {
+    // Layers 0 to 2 slide, so a full layer among those behind layer 3 finds none to read.
+    for shared in [5, 8, 9] {
+        let message = refusal("gemma4-ple", |gemma| gemma.set("attention.shared_kv_layers", MetaValue::Uint(shared)));
+        assert!(message.contains("gemma4.attention.shared_kv_layers"), "{shared}: {message}");
+    }
+}
+
+#[test]
+fn gemma_4_needs_its_window_and_its_pattern() {
+    for key in ["gemma4.attention.sliding_window", "gemma4.attention.sliding_window_pattern"] {
+        let message = refusal("gemma4-dense", |gemma| drop(gemma.checkpoint.metadata.remove(key)));
+        assert!(message.contains(key), "{message}");
+    }
+}
+
+#[test]
+fn layers_of_laguna_slide_behind_the_first_of_each_period() {
+    let windows = |period: Option<u64>| -> Vec<Option<usize>> {
+        let mut laguna = fixture("laguna-perhead");
+        if let Some(period) = period {
+            laguna.set("attention.sliding_window_pattern", MetaValue::Uint(period));
+        }
+        let model = describe(&laguna);
+        for (i, attention) in attentions(&model).iter().enumerate() {
+            let rope = rope(&model, &format!("q_rope.{i}")).unwrap();
+            let of_kind = if attention.window.is_some() { (16, 10_000.0, false) } else { (8, 500_000.0, true) };
+            assert_eq!((rope.dims, rope.base, rope.scaling.is_some()), of_kind);
+        }
+        attentions(&model).iter().map(|attention| attention.window).collect()
+    };
+    assert_eq!(windows(None), [None, Some(24), Some(24), Some(24), None]);
+    assert_eq!(windows(Some(4)), windows(None));
+    let mut heads = fixture("laguna-perhead");
+    heads.checkpoint.metadata.remove("laguna.attention.sliding_window");
+    assert!(attentions(&describe(&heads)).iter().all(|attention| attention.window.is_none()));
+    assert_eq!(attentions(&describe(&heads)).iter().map(|a| a.heads).collect::<Vec<_>>(), [4, 6, 6, 6, 4]);
+    assert_eq!(windows(Some(2)), [None, Some(24), None, Some(24), None]);
+}
+
+#[test]
+fn a_gate_of_another_height_is_refused_by_name() {
+    let message = refusal("laguna-perhead", |laguna| {
+        let mut gate = laguna.take("blk.1.attn_gate.weight");
+        gate.shape[0] = 5;
+        laguna.put("blk.1.attn_gate.weight", gate);
+    });
+    assert!(message.contains("blk.1.attn_gate.weight"), "{message}");
+}
+
+#[test]
+fn a_scale_of_0_on_expert_weights_means_none() {
+    for (scale, expected) in [(0.0, 1.0), (2.5, 2.5)] {
+        for name in ["laguna-perhead", "k2-horizon-mova"] {
+            let mut fixture = fixture(name);
+            fixture.set("expert_weights_scale", MetaValue::Float(scale));
+            assert!(routes(&describe(&fixture)).iter().all(|(_, route)| route.scale == expected));
+        }
+    }
+    let message = refusal("laguna-perhead", |f| f.set("expert_weights_scale", MetaValue::Float(-1.0)));
+    assert!(message.contains("laguna.expert_weights_scale"), "{message}");
+}
+
+#[test]
+fn heads_of_k2_horizon_that_turn_in_part_turn_in_halves_of_the_head() {
+    let pairing = |name| rope(&describe(&fixture(name)), "q_rope.0").unwrap().pairing;
+    assert_eq!(pairing("k2-horizon-moe"), Pairing::HeadHalves);
+    assert_eq!(pairing("k2-horizon-dense"), Pairing::Halves);
+}
+
+#[test]
+fn value_experts_are_normalized_whatever_the_key_says_of_the_others() {
+    let mut mova = fixture("k2-horizon-mova");
+    mova.checkpoint.metadata.remove("k2-horizon.expert_weights_norm");
+    let model = describe(&mova);
+    let normalized: Vec<_> = routes(&model).into_iter().map(|(name, route)| (name, route.normalize)).collect();
+    assert_eq!(normalized, [("v_route.1", true), ("ffn_route.1", false), ("v_route.2", true), ("ffn_route.2", false)]);
+}
+
+#[test]
+fn what_no_k2_horizon_has_is_refused_by_key_or_tensor() {
+    let uints = [
+        ("moe_every_n_layers", 2),
+        ("attention.sliding_window", 64),
+        ("attention.group_norm_groups", 3),
+        ("expert_gating_func", 3),
+        ("attention.value_expert_used_count", 7),
+    ];
+    for (key, value) in uints {
+        let message = refusal("k2-horizon-mova", |k2| k2.set(key, MetaValue::Uint(value)));
+        assert!(message.contains(&format!("k2-horizon.{key}")), "{key}: {message}");
+    }
+    let message = refusal("k2-horizon-dense", |k2| {
+        let norm = k2.tensors["output_norm.weight"].clone();
+        k2.put("blk.1.attn_q_norm.weight", norm);
+    });
+    assert!(message.contains("blk.1.attn_q_norm.weight"), "{message}");
+}

@@ -90,6 +90,23 @@ fn old_and_odd_metadata_are_read() {
     assert_eq!(tokenizer.frame(vec![4]), [1, 4]);
 }
 
+/// Quadratic work on these would take hours, not tenths of a second.
+#[test]
+fn text_without_borders_is_no_burden() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/tokenizers");
+    let begin = std::time::Instant::now();
+    for name in ["smollm2.gguf", "llama-spm.gguf"] {
+        let tokenizer = Tokenizer::from_gguf(GgufFile::open(directory.join(name)).unwrap().metadata()).unwrap();
+        for unit in ["a", " ", "\n", " \n", "<", "é", "\u{301}", "<|im_end|> ", "QmFudGFt"] {
+            let text = unit.repeat(400_000 / unit.len());
+            let ids = tokenizer.encode(&text, Specials::Plain).unwrap();
+            assert_eq!(tokenizer.decode(&ids, false), text.as_bytes(), "{name}: {unit:?}");
+            assert!(tokenizer.control_spellings(&text).len() < text.len());
+        }
+    }
+    assert!(begin.elapsed().as_secs() < 120);
+}
+
 /// Specs of all algorithms with everything in them at random.
 fn any_spec() -> impl Strategy<Value = TokenizerSpec> {
     let token = prop_oneof![

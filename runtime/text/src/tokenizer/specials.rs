@@ -121,7 +121,8 @@ impl SpecialTokens {
         ranges
     }
 
-    /// Where the longest end of `text` begins that is the beginning of a control token.
+    /// Where the longest end of `text` begins that is the beginning of a control token. Letters and digits alone are not
+    /// taken for one: they are in every word, and the names of markers are never all there is to them.
     fn started_token(&self, text: &str) -> Option<usize> {
         let longest = self.controls.iter().map(String::len).max()?;
         let earliest = text.len().saturating_sub(longest);
@@ -129,7 +130,8 @@ impl SpecialTokens {
         let begins_token = |at: &usize| {
             let end = text.get(*at..).unwrap_or_default();
             let first = self.controls.partition_point(|control| control.as_str() < end);
-            self.controls.get(first).is_some_and(|control| control.starts_with(end))
+            let is_bare = end.chars().all(char::is_alphanumeric);
+            !is_bare && self.controls.get(first).is_some_and(|control| control.starts_with(end))
         };
         starts.filter(begins_token).last()
     }
@@ -174,5 +176,49 @@ fn push_merged(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
     match ranges.last_mut() {
         Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
         _ => ranges.push(range),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is tested")]
+mod tests {
+    use super::*;
+
+    fn tokens() -> SpecialTokens {
+        let token = |(text, id): (&str, u32)| Special::new(id, text.to_owned(), id < 10);
+        let texts = [("<a>", 0), ("<a><b>", 1), ("b>", 2), ("word", 3), ("<think>", 10), ("  ", 11)];
+        SpecialTokens::new(texts.into_iter().map(token).collect()).unwrap()
+    }
+
+    fn ids(text: &str, untrusted: &[Range<usize>]) -> Vec<u32> {
+        tokens().find(text, untrusted).into_iter().map(|found| found.id).collect()
+    }
+
+    #[test]
+    fn the_leftmost_and_longest_is_found() {
+        assert_eq!(ids("<a><b><a>", &[]), [1, 0]);
+        assert_eq!(ids("   <think>", &[]), [11, 10]);
+    }
+
+    #[test]
+    fn only_user_defined_tokens_are_found_in_untrusted_text() {
+        assert_eq!(ids("<a><think>", &[0..10]), [10]);
+        assert_eq!(ids("<a><think><a>", &[0..3]), [10, 0]);
+        // The first half of "<a><b>" is typed by the user, its end is not.
+        assert_eq!(ids("<a><b>", &[0..3]), [2]);
+        assert_eq!(ids("<a>", &[1..2]), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn whole_and_begun_spellings_of_control_tokens_are_told() {
+        let spellings = |text: &str| tokens().control_spellings(text);
+        assert_eq!(spellings("x<a>y"), [1..4]);
+        assert!(spellings("x<think>y").is_empty());
+        assert_eq!(spellings("<a><b>"), [0..6]);
+        assert_eq!(spellings("é<a"), [2..4]);
+        assert_eq!(spellings("é<"), [2..3]);
+        // "wo" begins "word", as it does many a word.
+        assert!(spellings("two wo").is_empty());
+        assert_eq!(spellings("a word"), [2..6]);
     }
 }

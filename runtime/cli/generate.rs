@@ -20,11 +20,11 @@ pub(crate) struct GenerateArgs {
     model: ModelArg,
 
     /// What to answer
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: String,
 
     /// A system message before the prompt
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
     system: Option<String>,
 
     /// Continue the prompt as it is, without the model's chat template

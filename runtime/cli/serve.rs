@@ -8,7 +8,7 @@ use std::{
 use bantam_backend::KvType;
 use bantam_protocols::{LogConfig, LogLevel, ServerConfig};
 use bantam_runtime::engine::{Engine, EngineConfig};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::ProgressBar;
 
 use crate::{
@@ -64,9 +64,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = SERVER)]
     request_timeout_seconds: u64,
 
-    /// What to log
-    #[arg(long, value_enum, default_value_t = Log::Normal, help_heading = SERVER)]
-    log: Log,
+    /// Log failures only
+    #[arg(long, conflicts_with = "verbose", help_heading = SERVER)]
+    quiet: bool,
+
+    /// Log every request, not only generations
+    #[arg(long, help_heading = SERVER)]
+    verbose: bool,
 
     /// Sequences that run at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(1, 1024), help_heading = RESOURCES)]
@@ -124,17 +128,6 @@ struct PlacementArgs {
     dense_requant: String,
 }
 
-/// How much is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Log {
-    /// Failures only
-    Quiet,
-    /// Generations and failures
-    Normal,
-    /// Every request
-    Verbose,
-}
-
 /// What will be done once the address is taken.
 struct Plan {
     source: ModelSource,
@@ -160,10 +153,10 @@ impl Plan {
             return Err(CliError::Usage("--api-key: an empty key; give one, or leave the flag out".into()));
         }
         let bar = progress::share("loading");
-        let level = match args.log {
-            Log::Quiet => LogLevel::Quiet,
-            Log::Normal => LogLevel::Normal,
-            Log::Verbose => LogLevel::Verbose,
+        let level = match (args.quiet, args.verbose) {
+            (true, _) => LogLevel::Quiet,
+            (_, true) => LogLevel::Verbose,
+            _ => LogLevel::Normal,
         };
         let sink = Box::new(LineWriter::new(AroundBar(bar.clone())));
         let server = ServerConfig {

@@ -28,7 +28,7 @@ pub(crate) struct TokenizeArgs {
 #[group(required = true, multiple = false)]
 struct InputArgs {
     /// The text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     text: Option<String>,
 
     /// A file with the text

@@ -14,7 +14,7 @@ use crate::{
     cache::one_sequence,
     engine::{EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
     load::{self, LoadedModel},
-    memory::Ledger,
+    memory::{Ledger, size},
     sampling::SamplingOverrides,
 };
 
@@ -59,10 +59,15 @@ pub(crate) fn load(
         .map_err(|e| format!("{}: {e}", config.model.display()))?;
     let budget = state_budget(config, context, program.groups(), &ledger);
     let minimum = one_sequence(program.groups(), context, config.batch);
+    let one = bytes_of(program.groups(), &minimum);
+    if one > budget {
+        let (one, budget) = (size(one), size(budget));
+        return Err(format!(
+            "--kv-mib: a sequence of {context} tokens needs {one}, found {budget}; raise it or lower --context"
+        ));
+    }
     let hint = "lower --context, or choose a smaller --cache-type-k and --cache-type-v";
-    ledger
-        .enter(&owner, "state of one sequence", bytes_of(program.groups(), &minimum), hint)
-        .map_err(|e| e.to_string())?;
+    ledger.enter(&owner, "state of one sequence", one, hint).map_err(|e| e.to_string())?;
     reserve(program.as_mut(), budget)?;
     let cache = KvArguments { groups: program.groups().to_vec(), budget, minimum };
     let info = describe(config, &loaded, context, program.as_ref(), &backend)?;
@@ -107,7 +112,14 @@ fn describe(
     let metadata = loaded.file.metadata();
     let tokenizer = Tokenizer::from_gguf(metadata).map_err(|e| named(&e))?;
     let template_source = metadata.get::<&str>("tokenizer.chat_template").map_err(|e| e.to_string())?;
-    let template = ChatTemplate::from_gguf(metadata).map_err(|e| named(&e))?;
+    // A model whose template cannot be read still answers prompts that need none.
+    let (template, template_error) = match ChatTemplate::from_gguf(metadata) {
+        Ok(template) => (template, None),
+        Err(e) => (None, Some(e.to_string())),
+    };
+    if let Some(why) = &template_error {
+        tracing::warn!("{}: {why}; chat is refused", config.model.display());
+    }
     let special_tokens = tokenizer.special_tokens();
     let template_capabilities = template.as_ref().map(|t| t.capabilities(&special_tokens));
     let recommended = SamplingOverrides {
@@ -136,6 +148,7 @@ fn describe(
         special_tokens,
         tokenizer,
         template,
+        template_error,
         template_capabilities,
         template_source: template_source.map(Into::into),
         end_tokens,

@@ -33,6 +33,17 @@ const COMMON: &[Unsupported] = &[
     never("guided_regex"),
     never("guided_choice"),
     never("guided_grammar"),
+    never("repeat_penalty"),
+    never("stop_token_ids"),
+    never("min_tokens"),
+    never("bad_words"),
+    never("include_stop_str_in_output"),
+    never("typical_p"),
+    never("mirostat"),
+    never("dry_multiplier"),
+    never("xtc_probability"),
+    never("samplers"),
+    never("lora"),
 ];
 
 const CHAT: &[Unsupported] = &[
@@ -50,6 +61,10 @@ const CHAT: &[Unsupported] = &[
     },
     Unsupported { field: "modalities", harmless: |v| *v == json!(["text"]), supported: "only [\"text\"] is" },
     never("audio"),
+    never("chat_template"),
+    never("documents"),
+    Unsupported { field: "add_generation_prompt", harmless: |v| *v == json!(true), supported: "only true is" },
+    Unsupported { field: "continue_final_message", harmless: |v| *v == json!(false), supported: "only false is" },
     never("web_search_options"),
     Unsupported {
         field: "reasoning_effort",

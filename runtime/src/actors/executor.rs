@@ -111,7 +111,7 @@ fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> 
             }));
         }
         if let Some(sampler) = &mut want.sampler {
-            let sampled = sampler.sample(row, None).map_err(|e| e.to_string());
+            let sampled = sample(sampler, row);
             if let Ok(sampled) = &sampled {
                 sampler.accept(sampled.token);
             }
@@ -119,6 +119,14 @@ fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Draws a token. A row without a number in it, as damaged weights give, has none to draw.
+fn sample(sampler: &mut Sampler, row: &[f32]) -> Result<Sampled, String> {
+    if row.iter().any(|logit| logit.is_nan()) {
+        return Err("the model's logits are not numbers (NaN): its file is damaged, or its weights overflow".into());
+    }
+    sampler.sample(row, None).map_err(|e| e.to_string())
 }
 
 /// The message of a panic, if it has one.

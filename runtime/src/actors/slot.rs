@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bantam_text::{StopMatcher, StreamDecoder, Tokenizer};
@@ -28,6 +28,9 @@ use crate::{
 
 /// Tokens that may wait between the scheduler and a slot before its sequence is left out of steps.
 pub(crate) const TOKEN_CHANNEL: usize = 32;
+
+/// A client that reads nothing for so long has gone: its slot is for others.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a slot is asked.
 #[derive(Debug)]
@@ -142,7 +145,7 @@ impl Pump {
     }
 
     async fn send(&self, event: Event) -> Result<(), Gone> {
-        self.output.events.send(event).await.map_err(|_| Gone)
+        self.output.events.send_timeout(event, PATIENCE).await.map_err(|_| Gone)
     }
 
     fn leave(&self) {
@@ -181,8 +184,10 @@ impl Pump {
     }
 
     async fn end(mut self, end_token: bool) {
+        // A character that the end cut in two is left out: it would show as a replacement character.
         let rest = self.decoder.finish();
-        let found = self.stop.push(&rest);
+        let rest = rest.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        let found = self.stop.push(rest);
         let (text, stop) = match found.hit {
             Some(stop) => (found.text, Some(stop)),
             None => (found.text + &self.stop.finish(), None),

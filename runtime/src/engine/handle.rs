@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bantam_text::StopMatcher;
@@ -27,6 +27,9 @@ use crate::{
 
 /// Events that may wait for a client before its slot is blocked.
 const EVENT_CHANNEL: usize = 64;
+
+/// How long admitted requests may take to end when the engine shuts down.
+const DRAIN: Duration = Duration::from_secs(90);
 
 /// Whether there is a model to talk to, as the registry publishes it.
 #[derive(Clone)]
@@ -159,7 +162,10 @@ impl Engine {
         self.inner.link.send_replace(Link::Draining);
         let all = u32::try_from(self.inner.config.concurrency).unwrap_or(u32::MAX);
         // Every admitted request holds a permit until its last event: having all of them means that none is left.
-        drop(self.inner.gate.acquire_many(all).await);
+        let last = self.inner.gate.acquire_many(all);
+        if tokio::time::timeout(DRAIN, last).await.is_err() {
+            tracing::warn!("requests were still running after {DRAIN:?} and are cut off");
+        }
         self.inner.gate.close();
         self.stop().await;
     }

@@ -83,8 +83,8 @@ fn tokens(info: &ModelInfo, prompt: Prompt) -> Result<Vec<u32>, Refusal> {
 
 fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal> {
     let template = info.template.as_ref().ok_or_else(|| {
-        let why = "the model file has no chat template: send the text to /v1/completions";
-        Refusal::Template(why.into())
+        let why = info.template_error.as_deref().unwrap_or("the model file has no chat template");
+        Refusal::Template(format!("{why}: send the text to /v1/completions"))
     })?;
     let input = RenderInput {
         messages: match &info.template_capabilities {

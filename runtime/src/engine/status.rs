@@ -51,6 +51,8 @@ pub struct ModelInfo {
     pub tokenizer: Tokenizer,
     /// The chat template, if the model has one.
     pub template: Option<ChatTemplate>,
+    /// Why the model's chat template cannot be used.
+    pub template_error: Option<String>,
     /// What the template was found to understand.
     pub template_capabilities: Option<Capabilities>,
     /// Its source.

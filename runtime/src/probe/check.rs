@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    CheckReport, ProbeConfig, ProbeError,
+    CheckReport, ProbeError,
     run::{Logits, Plan, Run},
 };
 use crate::engine::Engine;
@@ -18,12 +18,21 @@ pub(super) const SEQUENCES: usize = 3;
 /// Tokens that checks add to the sequence.
 pub(super) const EXTRA_TOKENS: usize = 64;
 
-/// The checks of these names; `all` stands for all.
-pub(super) fn select(names: &[String]) -> Result<Vec<&'static str>, ProbeError> {
+/// Tokens that are decoded at least, with checks.
+pub(super) const DECODED: usize = 8;
+
+/// Tokens without which a sequence has no prefix worth the name.
+const SHARED_PREFIX_NEEDS: usize = 3;
+
+/// The checks of these names; `all` stands for all that so many tokens allow.
+pub(super) fn select(names: &[String], tokens: usize) -> Result<Vec<&'static str>, ProbeError> {
     let mut chosen = Vec::new();
     for name in names {
         match CHECKS.iter().find(|c| *c == name) {
-            _ if name == "all" => chosen.extend(CHECKS),
+            _ if name == "all" => {
+                let possible = |check: &&str| *check != "shared_prefix" || tokens >= SHARED_PREFIX_NEEDS;
+                chosen.extend(CHECKS.into_iter().filter(possible));
+            }
             Some(check) => chosen.push(*check),
             None => return Err(ProbeError::UnknownCheck { name: name.clone() }),
         }
@@ -35,10 +44,9 @@ pub(super) fn select(names: &[String]) -> Result<Vec<&'static str>, ProbeError> 
 pub(super) async fn run(
     name: &'static str,
     engine: &Engine,
-    config: &ProbeConfig,
+    plan: Plan,
     whole: &Logits,
 ) -> Result<CheckReport, ProbeError> {
-    let plan = Plan::new(&config.tokens, config.greedy);
     match name {
         "interleaved" => interleaved(engine, plan, whole).await,
         "shared_prefix" => shared_prefix(name, engine, plan, whole).await,
@@ -86,8 +94,8 @@ async fn shared_prefix(
     whole: &Logits,
 ) -> Result<CheckReport, ProbeError> {
     let found = plan.tokens.len();
-    if found < 3 {
-        return Err(ProbeError::TooShort { name, needed: 3, found });
+    if found < SHARED_PREFIX_NEEDS {
+        return Err(ProbeError::TooShort { name, needed: SHARED_PREFIX_NEEDS, found });
     }
     let parting = found * 2 / 3;
     let mut other = plan.tokens[..parting].to_vec();

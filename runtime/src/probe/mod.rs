@@ -139,7 +139,7 @@ pub async fn run(config: ProbeConfig) -> Result<ProbeReport, ProbeError> {
     if config.tokens.is_empty() {
         return Err(ProbeError::Empty);
     }
-    let checks = check::select(&config.checks)?;
+    let checks = check::select(&config.checks, config.tokens.len())?;
     if let Some((pattern, directory)) = config.dump.clone() {
         let config = config.clone();
         tokio::task::spawn_blocking(move || dump::dump(&config, &pattern, &directory))
@@ -157,18 +157,20 @@ async fn probe(engine: &Engine, config: &ProbeConfig, checks: &[&'static str]) -
     if let Some((index, &token)) = config.tokens.iter().enumerate().find(|(_, t)| **t as usize >= info.vocab) {
         return Err(ProbeError::Token { token, index, vocab: info.vocab });
     }
-    let plan = Plan { chunk: config.chunk.unwrap_or(0), ..Plan::new(&config.tokens, config.greedy) };
+    // Speculation is checked while decoding, so checks decode a little even if no continuation is asked for.
+    let decoded = if checks.is_empty() { config.greedy } else { config.greedy.max(check::DECODED) };
+    let plan = Plan { chunk: config.chunk.unwrap_or(0), ..Plan::new(&config.tokens, decoded) };
     let whole = Run::start(engine, plan)?.finish().await?;
     let mut reports = BTreeMap::new();
     for name in checks {
-        let report = check::run(name, engine, config, &whole).await?;
+        let report = check::run(name, engine, Plan::new(&config.tokens, decoded), &whole).await?;
         reports.insert((*name).to_string(), report);
     }
     let status = engine.status().await;
     Ok(ProbeReport {
         n_tokens: config.tokens.len(),
         vocab: info.vocab,
-        greedy: whole.greedy(config.tokens.len()),
+        greedy: whole.greedy(config.tokens.len()).into_iter().take(config.greedy).collect(),
         counters: Counters { rows: status.rows, steps: status.steps, reused_tokens: status.reused_tokens },
         checks: reports,
         logits: whole.prompt_logits(config.tokens.len()),

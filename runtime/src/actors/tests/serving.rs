@@ -72,6 +72,7 @@ fn info(config: &EngineConfig) -> ModelInfo {
         special_tokens: BTreeMap::new(),
         tokenizer,
         template: None,
+        template_error: None,
         template_capabilities: None,
         template_source: None,
         end_tokens: Vec::new(),

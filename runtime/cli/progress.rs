@@ -10,10 +10,12 @@ const STEPS: u64 = 1000;
 
 /// A bar over bytes.
 pub(crate) fn bytes(what: &str, total: u64) -> ProgressBar {
-    bar(what, total, "{msg} {wide_bar} {bytes}/{total_bytes} {eta}")
+    let bar = bar(what, total, "{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
-/// A bar over a share that [`set_share`] moves.
+/// A bar over a share that [`set_share`] moves; it shows nothing before that.
 pub(crate) fn share(what: &str) -> ProgressBar {
     bar(what, STEPS, "{msg} {wide_bar} {percent}%")
 }
@@ -35,6 +37,5 @@ pub(crate) async fn follow_loading(engine: Engine, bar: ProgressBar) {
 fn bar(what: &str, total: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(what.to_owned());
     bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }

@@ -149,9 +149,6 @@ impl Plan {
         engine.sampling = args.sampling.resolve()?;
         engine.batch = args.step_tokens;
         engine.kv_mib = args.kv_mib;
-        if args.api_key.iter().any(String::is_empty) {
-            return Err(CliError::Usage("--api-key: an empty key; give one, or leave the flag out".into()));
-        }
         let bar = progress::share("loading");
         let level = match (args.quiet, args.verbose) {
             (true, _) => LogLevel::Quiet,

@@ -77,7 +77,8 @@ fn wait(child: &mut Child, folder: &Path, bar: &ProgressBar) -> Result<(), Strin
         if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
             break status;
         }
-        bar.set_position(size_of(folder));
+        // For a moment the wheel is there twice, while pip copies it out of its temporary folder.
+        bar.set_position(size_of(folder).min(bar.length().unwrap_or(u64::MAX)));
         thread::sleep(Duration::from_millis(50));
     };
     if status.success() {

@@ -12,6 +12,7 @@ mod gemma4;
 mod k2_horizon;
 mod laguna;
 mod llama;
+mod muse_glimmer;
 mod qwen;
 mod registry;
 
@@ -20,5 +21,6 @@ pub use gemma4::Gemma4;
 pub use k2_horizon::K2Horizon;
 pub use laguna::Laguna;
 pub use llama::Llama;
+pub use muse_glimmer::MuseGlimmer;
 pub use qwen::Qwen;
 pub use registry::{Described, architectures, describe, described, families, family};

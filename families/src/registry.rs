@@ -2,9 +2,9 @@
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
 
-use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, Qwen};
+use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, Qwen};
 
-static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma];
+static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma, &MuseGlimmer];
 
 /// A family whose graphs the tests hold to the reference, but that no backend of this version runs.
 #[derive(Clone, Copy)]

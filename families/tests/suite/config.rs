@@ -118,6 +118,34 @@ fn without_a_window_every_layer_is_full() {
 }
 
 #[test]
+fn only_sliding_layers_of_muse_glimmer_know_positions() {
+    let sliding = |pattern: Option<MetaValue>| -> Vec<bool> {
+        let mut muse = fixture("muse-glimmer-dense");
+        if let Some(pattern) = pattern {
+            muse.set("attention.sliding_window_pattern", pattern);
+        } else {
+            muse.checkpoint.metadata.remove("muse-glimmer.attention.sliding_window_pattern");
+        }
+        let model = describe(&muse);
+        let windows = attentions(&model).into_iter().map(|attention| attention.window.is_some());
+        let windows: Vec<bool> = windows.collect();
+        let rotated =
+            (0..windows.len()).map(|i| model.text.nodes.iter().any(|node| node.name == format!("k_rope.{i}")));
+        assert_eq!(rotated.collect::<Vec<_>>(), windows);
+        windows
+    };
+    assert_eq!(sliding(None), [true, true, true, false, true, true, true]);
+    assert_eq!(sliding(Some(MetaValue::Uint(3))), [true, true, false, true, true, false, true]);
+}
+
+#[test]
+fn muse_glimmer_needs_the_factor_on_its_logits() {
+    let mut muse = fixture("muse-glimmer-dense");
+    muse.checkpoint.metadata.remove("muse-glimmer.logit_scale");
+    assert!(refusal(&muse).contains("muse-glimmer.logit_scale"));
+}
+
+#[test]
 fn scales_beside_weights_are_refused_by_name() {
     let scale = Tensor { shape: vec![1], data: vec![2.0] };
     for tensor in ["blk.1.ffn_down_exps.scale", "blk.0.attn_q.scale", "output.scale", "blk.0.ffn_up_exps.bias"] {

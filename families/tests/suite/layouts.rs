@@ -33,7 +33,7 @@ fn joined(parts: Vec<Tensor>) -> Tensor {
 #[test]
 fn queries_keys_and_values_may_be_fused() {
     let plain = ["llama-dense", "qwen2-dense", "qwen3-dense", "gemma3-dense"];
-    for name in plain.into_iter().chain(["gemma4-ple", "laguna-perhead", "k2-horizon-yarn"]) {
+    for name in plain.into_iter().chain(["gemma4-ple", "laguna-perhead", "k2-horizon-yarn", "muse-glimmer-dense"]) {
         let original = fixture(name);
         let mut fused = original.clone();
         for i in 0..layers(&original) {

@@ -97,7 +97,7 @@ fn cores() -> Finding {
 }
 
 fn memory() -> Finding {
-    match os::available_memory_bytes() {
+    match bantam_runtime::available_memory() {
         None => Finding::new("memory", Status::Warn, "the system does not say how much is free", "watch it yourself"),
         Some(free) => {
             let status = if free < LEAST_MEMORY { Status::Fail } else { Status::Ok };

@@ -4,18 +4,8 @@ use std::{fs, io, path::Path};
 
 /// Most memory that this process has held, in bytes; `None` where the system does not say.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    kibibytes("/proc/self/status", "VmHWM:")
-}
-
-/// Memory that programs can still get without swapping, in bytes; `None` where the system does not say.
-pub(crate) fn available_memory_bytes() -> Option<u64> {
-    kibibytes("/proc/meminfo", "MemAvailable:")
-}
-
-/// A line `KEY  NUMBER kB` of a file of Linux's `/proc`; other systems have no such file.
-fn kibibytes(file: &str, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 

@@ -15,3 +15,5 @@ mod os;
 pub mod probe;
 mod resident;
 pub mod sampling;
+
+pub use os::available_memory;

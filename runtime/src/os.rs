@@ -2,7 +2,7 @@
 
 /// Memory that can be taken without pushing others out, in bytes; `None` where the system does not say.
 #[cfg(target_os = "linux")]
-pub(crate) fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let machine = meminfo_field(&meminfo, "MemAvailable:")?;
     Some(cgroup_room().map_or(machine, |room| room.min(machine)))
@@ -10,7 +10,7 @@ pub(crate) fn available_memory() -> Option<u64> {
 
 /// Memory that can be taken without pushing others out, in bytes; `None` where the system does not say.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     None
 }
 

@@ -1,8 +1,15 @@
 //! Models on the Hugging Face hub: names, the choice of a file, the download.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-use hf_hub::api::sync::ApiBuilder;
+use hf_hub::{
+    Repo,
+    api::sync::{ApiBuilder, ApiError, ApiRepo},
+};
 
 use crate::{error::CliError, home};
 
@@ -44,27 +51,62 @@ fn is_name(part: &str) -> bool {
 }
 
 impl HubModel {
-    /// Downloads the model's files unless they are there already; gives the first.
+    /// Downloads the model's files unless they are there already; gives the first. Without the hub, what was downloaded
+    /// earlier has to do.
     pub(crate) fn locate(&self) -> Result<PathBuf, CliError> {
-        let failed = |e: hf_hub::api::sync::ApiError| {
-            CliError::Failed(format!(
-                "hf:{}: {e}; check the name and the network (for gated models, HF_TOKEN), or download the .gguf file \
-                 yourself and name it",
-                self.repo
-            ))
-        };
-        let mut builder = ApiBuilder::from_env().with_cache_dir(home::models()?.join("hub"));
+        let folder = home::models()?.join("hub");
+        let mut builder = ApiBuilder::from_env().with_cache_dir(folder.clone());
         if let Ok(token) = std::env::var("HF_TOKEN") {
             builder = builder.with_token(Some(token));
         }
-        let repo = builder.build().map_err(failed)?.model(self.repo.clone());
-        let files: Vec<String> = repo.info().map_err(failed)?.siblings.into_iter().map(|f| f.rfilename).collect();
-        let chosen = choose(&files, self.quant.as_deref())
-            .map_err(|why| CliError::Failed(format!("hf:{}: {why}", self.repo)))?;
-        let paths: Result<Vec<PathBuf>, _> = shards(chosen).iter().map(|file| repo.get(file)).collect();
-        let first = paths.map_err(failed)?.into_iter().next();
-        first.ok_or_else(|| CliError::Failed(format!("hf:{}: {chosen} has no parts", self.repo)))
+        let repo = builder.build().map_err(|e| self.failed(&e))?.model(self.repo.clone());
+        let error = match repo.info() {
+            Ok(info) => return self.download(&repo, info.siblings.into_iter().map(|file| file.rfilename).collect()),
+            Err(error) => self.failed(&error),
+        };
+        match self.downloaded_in(&folder) {
+            Some(path) => {
+                eprintln!("{error}; going on with {}", path.display());
+                Ok(path)
+            }
+            None => Err(error),
+        }
     }
+
+    fn download(&self, repo: &ApiRepo, files: Vec<String>) -> Result<PathBuf, CliError> {
+        let refused = |why| CliError::Failed(format!("hf:{}: {why}", self.repo));
+        let chosen = choose(&files, self.quant.as_deref()).map_err(refused)?;
+        let paths: Result<Vec<PathBuf>, _> = shards(chosen).iter().map(|file| repo.get(file)).collect();
+        let first = paths.map_err(|e| self.failed(&e))?.into_iter().next();
+        first.ok_or_else(|| refused(format!("{chosen} has no parts")))
+    }
+
+    /// The model's first file, if an earlier download left it.
+    fn downloaded_in(&self, folder: &Path) -> Option<PathBuf> {
+        let repo = folder.join(Repo::model(self.repo.clone()).folder_name());
+        let commit = fs::read_to_string(repo.join("refs/main")).ok()?;
+        let snapshot = repo.join("snapshots").join(commit.trim());
+        let chosen = choose(&files_below(&snapshot, ""), self.quant.as_deref()).ok()?.to_owned();
+        Some(snapshot.join(chosen))
+    }
+
+    fn failed(&self, error: &ApiError) -> CliError {
+        CliError::Failed(format!(
+            "hf:{}: {error}; check the name and the network (for gated models, HF_TOKEN), or download the .gguf file \
+             yourself and name it",
+            self.repo
+        ))
+    }
+}
+
+/// Names of all files below a folder, by their path from there.
+fn files_below(folder: &Path, prefix: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = |entry: fs::DirEntry| {
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() { files_below(&entry.path(), &format!("{name}/")) } else { vec![name] }
+    };
+    entries.flat_map(names).collect()
 }
 
 /// The file to load out of a repository's: of the format asked for, else of the first preferred one that is there.
@@ -162,5 +204,22 @@ mod tests {
         assert_eq!(first, "m-Q4_0-00001-of-00003.gguf");
         assert_eq!(shards(first), [parts[2].clone(), parts[0].clone(), parts[1].clone()]);
         assert_eq!(shards("m.gguf"), ["m.gguf"]);
+    }
+
+    #[test]
+    fn an_earlier_download_is_found_without_the_hub() {
+        let folder = tempfile::tempdir().unwrap();
+        let snapshot = folder.path().join("models--owner--repo/snapshots/abc/Q8_0");
+        let refs = folder.path().join("models--owner--repo/refs");
+        fs::create_dir_all(&snapshot).unwrap();
+        fs::create_dir_all(&refs).unwrap();
+        fs::write(refs.join("main"), "abc").unwrap();
+        let file = snapshot.join("m-Q8_0-00001-of-00002.gguf");
+        fs::write(&file, "").unwrap();
+        let found = |name: &str| name.parse::<HubModel>().unwrap().downloaded_in(folder.path());
+        assert_eq!(found("owner/repo"), Some(file.clone()));
+        assert_eq!(found("owner/repo:Q8_0"), Some(file));
+        assert_eq!(found("owner/repo:Q4_0"), None);
+        assert_eq!(found("owner/other"), None);
     }
 }

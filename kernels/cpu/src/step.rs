@@ -123,7 +123,7 @@ pub(crate) fn check(
             let (start, rows) = (sequence.start, sequence.rows);
             return Err(invalid(format!("sequence {s}: {rows} rows from {start} on; expected 1 to 2³² tokens")));
         };
-        within(&format!("sequence {s}: last position"), end - 1, limits.positions)?;
+        within("position", end - 1, limits.positions)?;
         rows = rows.saturating_add(sequence.rows);
         if sequence.tables.len() != pools.len() {
             let found = sequence.tables.len();
@@ -141,6 +141,7 @@ pub(crate) fn check(
 }
 
 fn check_rows(step: &Step, limits: &Limits, max: MaxRows) -> Result<(), StepError> {
+    within("graph", step.graph, Some(1))?;
     if step.tokens.len() > max.tokens {
         return Err(invalid(format!("{} rows, of at most {}", step.tokens.len(), max.tokens)));
     }

@@ -149,6 +149,14 @@ fn load_as(
         }
         Role::Table => {
             let [rows, width] = weight.shape[..] else { return Err(refused(weight, &"a table has two axes")) };
+            let expected = data.ty.row_bytes(width).and_then(|bytes| bytes.checked_mul(rows));
+            if expected != Some(data.bytes.len()) {
+                let (ty, found) = (data.ty, data.bytes.len());
+                return Err(refused(
+                    weight,
+                    &format!("{rows} rows of {width} values in {ty} do not take {found} bytes"),
+                ));
+            }
             index.tables.insert(weight.name.clone(), weights.tables.len());
             weights.tables.push(Table { data: data.clone(), rows, width });
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod batching;
+mod failure;
 mod model;
 mod oracle;
 mod refusals;

@@ -61,7 +61,10 @@ impl HubModel {
         }
         let repo = builder.build().map_err(|e| self.failed(&e))?.model(self.repo.clone());
         let error = match repo.info() {
-            Ok(info) => return self.download(&repo, info.siblings.into_iter().map(|file| file.rfilename).collect()),
+            Ok(info) => {
+                let files: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();
+                return self.download(&repo, &files);
+            }
             Err(error) => self.failed(&error),
         };
         match self.downloaded_in(&folder) {
@@ -73,9 +76,9 @@ impl HubModel {
         }
     }
 
-    fn download(&self, repo: &ApiRepo, files: Vec<String>) -> Result<PathBuf, CliError> {
+    fn download(&self, repo: &ApiRepo, files: &[String]) -> Result<PathBuf, CliError> {
         let refused = |why| CliError::Failed(format!("hf:{}: {why}", self.repo));
-        let chosen = choose(&files, self.quant.as_deref()).map_err(refused)?;
+        let chosen = choose(files, self.quant.as_deref()).map_err(refused)?;
         let paths: Result<Vec<PathBuf>, _> = shards(chosen).iter().map(|file| repo.get(file)).collect();
         let first = paths.map_err(|e| self.failed(&e))?.into_iter().next();
         first.ok_or_else(|| refused(format!("{chosen} has no parts")))

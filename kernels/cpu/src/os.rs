@@ -97,7 +97,7 @@ mod system {
     /// Physical cores of this processor group.
     pub(super) fn cores() -> Option<usize> {
         let mut relations = vec![Relation::default(); 1024];
-        let mut bytes = u32::try_from(std::mem::size_of_val(relations.as_slice())).ok()?;
+        let mut bytes = u32::try_from(size_of_val(relations.as_slice())).ok()?;
         // SAFETY: `bytes` is the size of the buffer; the call writes whole records into it and their size to `bytes`.
         if unsafe { GetLogicalProcessorInformation(relations.as_mut_ptr(), &raw mut bytes) } == 0 {
             return None;

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use bantam_runtime::engine::ModelInfo;
 use bantam_runtime::sampling::ParamError;
+use bantam_text::Capabilities;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -51,6 +52,8 @@ fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
         "sampling": sampling,
         "default_generation_settings": { "n_ctx": model.context, "n_predict": model.max_tokens, "params": values },
         "chat_template": model.template_source,
+        "chat_template_error": model.template_error,
+        "chat_template_caps": model.template_capabilities.as_ref().map(template),
         "bos_token": spelling(model, model.tokenizer.bos()),
         "eos_token": spelling(model, model.tokenizer.special_id("eos")),
         "end_tokens": model.end_tokens,
@@ -63,6 +66,24 @@ fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
 
 fn spelling(model: &ModelInfo, id: Option<u32>) -> Option<String> {
     model.tokenizer.id_to_token(id?)
+}
+
+/// What the template understands: roles and content, and the variables that clients set in `chat_template_kwargs`.
+fn template(capabilities: &Capabilities) -> Value {
+    json!({
+        "system": capabilities.system,
+        "late_system": capabilities.late_system,
+        "developer": capabilities.developer,
+        "tools": capabilities.tools,
+        "tool_calls": capabilities.tool_calls,
+        "parallel_tool_calls": capabilities.parallel_tool_calls,
+        "thinking": capabilities.thinking.as_ref().map(|switch| json!({
+            "variable": switch.variable, "on": switch.on, "off": switch.off, "default_on": switch.default_on,
+        })),
+        "effort": capabilities.effort.as_ref().map(|effort| json!({
+            "variable": effort.variable, "levels": effort.levels, "free_text": effort.free_text,
+        })),
+    })
 }
 
 fn capabilities(model: &ModelInfo) -> Value {

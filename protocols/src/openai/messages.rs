@@ -1,21 +1,15 @@
 //! Conversations: from the wire to what chat templates read.
 //!
-//! Roles and content are checked and brought into one shape; whatever else a message has goes to the template as it is.
+//! Roles and content are checked; whatever else a message has goes along. Fitting it all to the model's template is the
+//! runtime's.
 
 use bantam_runtime::engine::ChatPrompt;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::fields::{Field, FieldError, Fields};
 
-/// Roles of the wire, each with the role that templates know.
-const ROLES: [(&str, &str); 6] = [
-    ("system", "system"),
-    ("developer", "system"),
-    ("user", "user"),
-    ("assistant", "assistant"),
-    ("tool", "tool"),
-    ("function", "tool"),
-];
+/// Roles that a message may have. `function` is how results were sent before there were tools.
+const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 
 /// `messages`, `tools` and `chat_template_kwargs` of a request.
 pub(crate) fn conversation(fields: &Fields<'_>) -> Result<ChatPrompt, FieldError> {
@@ -43,58 +37,50 @@ fn message(field: &Field<'_>) -> Result<Value, FieldError> {
     let fields = field.object()?;
     let role = role(&fields)?;
     let content = content(&fields)?;
+    if content.is_none() && role != "assistant" {
+        return Err(FieldError::new(fields.path_of("content"), "is required"));
+    }
     let calls = tool_calls(&fields)?;
-    // Several templates fail on an assistant's turn without content, though clients leave it out beside tool calls.
-    let content = match content {
-        Some(content) => content,
-        None if role == "assistant" => Value::from(""),
-        None => return Err(FieldError::new(fields.path_of("content"), "is required")),
-    };
     let mut message = Map::new();
     message.insert("role".to_owned(), Value::from(role));
-    message.insert("content".to_owned(), content);
+    message.extend(content.map(|content| ("content".to_owned(), content)));
     for (key, value) in fields.map() {
         if !value.is_null() && !matches!(key.as_str(), "role" | "content" | "tool_calls") {
             message.insert(key.clone(), value.clone());
         }
     }
-    if let Some(calls) = calls {
-        message.insert("tool_calls".to_owned(), Value::Array(calls));
-    }
+    message.extend(calls.map(|calls| ("tool_calls".to_owned(), Value::Array(calls))));
     Ok(Value::Object(message))
 }
 
-fn role(fields: &Fields<'_>) -> Result<&'static str, FieldError> {
+fn role<'a>(fields: &Fields<'a>) -> Result<&'a str, FieldError> {
     let field = fields.required("role")?;
-    let given = field.text()?;
-    let known = ROLES.iter().find(|(wire, _)| *wire == given);
-    known.map(|(_, role)| *role).ok_or_else(|| {
-        let names: Vec<_> = ROLES.iter().map(|(wire, _)| *wire).collect();
-        field.error(format!("must be one of {}, found \"{given}\"", names.join(", ")))
-    })
+    match field.text()? {
+        "function" => Ok("tool"),
+        known if ROLES.contains(&known) => Ok(known),
+        other => Err(field.error(format!("must be one of {}, found \"{other}\"", ROLES.join(", ")))),
+    }
 }
 
-/// Text, or an array of text parts. A single part is the same as its text.
+/// Text, or an array of text parts.
 fn content(fields: &Fields<'_>) -> Result<Option<Value>, FieldError> {
     let Some(field) = fields.get("content") else { return Ok(None) };
     match field.value() {
         Value::String(_) => Ok(Some(field.value().clone())),
-        Value::Array(_) => {
-            let texts = field.items()?.iter().map(text_part).collect::<Result<Vec<_>, _>>()?;
-            Ok(Some(Value::from(texts.join("\n"))))
-        }
+        Value::Array(_) => field.items()?.iter().map(text_part).collect::<Result<_, _>>().map(Some),
         _ => Err(field.expected("a string or an array of parts")),
     }
 }
 
-fn text_part<'a>(field: &Field<'a>) -> Result<&'a str, FieldError> {
+fn text_part(field: &Field<'_>) -> Result<Value, FieldError> {
     let part = field.object()?;
     let kind = part.required("type")?;
-    match kind.text()? {
-        "text" => part.required("text")?.text(),
-        "refusal" => part.required("refusal")?.text(),
-        other => Err(kind.error(format!("must be \"text\", found \"{other}\": this model takes text only"))),
-    }
+    let text = match kind.text()? {
+        "text" => part.required("text")?.text()?,
+        "refusal" => part.required("refusal")?.text()?,
+        other => return Err(kind.error(format!("must be \"text\", found \"{other}\": this model takes text only"))),
+    };
+    Ok(json!({"type": "text", "text": text}))
 }
 
 /// Calls of an earlier turn. The arguments, JSON in a string, are the renderer's to parse, as are those that were cut off
@@ -147,8 +133,6 @@ fn tools(fields: &Fields<'_>) -> Result<Option<Vec<Value>>, FieldError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn read(body: &Value) -> Result<ChatPrompt, String> {
@@ -161,22 +145,21 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_those_of_templates() {
-        assert_eq!(
-            only(&json!({"role": "developer", "content": "x"})).unwrap(),
-            json!({"role": "system", "content": "x"})
-        );
+    fn roles_are_those_of_the_protocol() {
+        let developer = json!({"role": "developer", "content": "x"});
+        assert_eq!(only(&developer).unwrap(), developer);
+        let result = only(&json!({"role": "function", "name": "f", "content": "x"})).unwrap();
+        assert_eq!(result, json!({"role": "tool", "content": "x", "name": "f"}));
         let problem = only(&json!({"role": "robot", "content": "x"})).unwrap_err();
         assert!(problem.starts_with("`messages[0].role` must be one of system, developer"), "{problem}");
     }
 
     #[test]
-    fn parts_of_text_become_text() {
-        let part = |text| json!({"type": "text", "text": text});
-        let one = only(&json!({"role": "user", "content": [part("a")]})).unwrap();
-        assert_eq!(one["content"], "a");
-        let two = only(&json!({"role": "user", "content": [part("a"), part("b")]})).unwrap();
-        assert_eq!(two["content"], "a\nb");
+    fn parts_keep_their_text_and_nothing_else() {
+        let refusal = json!({"type": "refusal", "refusal": "b"});
+        let parts = json!([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, refusal]);
+        let told = only(&json!({"role": "assistant", "content": parts})).unwrap();
+        assert_eq!(told["content"], json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]));
     }
 
     #[test]
@@ -207,7 +190,7 @@ mod tests {
         }
         assert!(arguments(json!(7)).unwrap_err().starts_with("`messages[0].tool_calls[0].function.arguments` must be"));
         let told = only(&turn(json!("{}"))).unwrap();
-        assert_eq!(told["content"], "");
+        assert_eq!(told.get("content"), None);
         assert_eq!(told["tool_calls"][0]["id"], "c1");
     }
 

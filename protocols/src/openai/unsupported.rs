@@ -16,10 +16,22 @@ const fn never(field: &'static str) -> Unsupported {
     Unsupported { field, harmless: |_| false, supported: "leave it out" }
 }
 
+const fn off_at_0(field: &'static str) -> Unsupported {
+    Unsupported { field, harmless: |v| v.as_f64() == Some(0.0), supported: "only 0 is" }
+}
+
+const fn off_at_1(field: &'static str, supported: &'static str) -> Unsupported {
+    Unsupported { field, harmless: |v| v.as_f64() == Some(1.0), supported }
+}
+
+const fn off_if_empty(field: &'static str) -> Unsupported {
+    Unsupported { field, harmless: is_empty, supported: "leave it out" }
+}
+
 /// Those of every route.
 const COMMON: &[Unsupported] = &[
-    Unsupported { field: "n", harmless: |v| *v == json!(1), supported: "only 1 is" },
-    Unsupported { field: "best_of", harmless: |v| *v == json!(1), supported: "only 1 is" },
+    off_at_1("n", "only 1 is"),
+    off_at_1("best_of", "only 1 is"),
     Unsupported {
         field: "response_format",
         harmless: |v| v.get("type") == Some(&json!("text")),
@@ -33,17 +45,17 @@ const COMMON: &[Unsupported] = &[
     never("guided_regex"),
     never("guided_choice"),
     never("guided_grammar"),
-    never("repeat_penalty"),
-    never("stop_token_ids"),
-    never("min_tokens"),
-    never("bad_words"),
-    never("include_stop_str_in_output"),
-    never("typical_p"),
-    never("mirostat"),
-    never("dry_multiplier"),
-    never("xtc_probability"),
+    off_at_1("repeat_penalty", "use `repetition_penalty`"),
+    off_at_1("typical_p", "only 1 is"),
+    off_at_0("mirostat"),
+    off_at_0("dry_multiplier"),
+    off_at_0("xtc_probability"),
+    off_at_0("min_tokens"),
+    Unsupported { field: "include_stop_str_in_output", harmless: |v| *v == json!(false), supported: "only false is" },
+    off_if_empty("stop_token_ids"),
+    off_if_empty("bad_words"),
+    off_if_empty("lora"),
     never("samplers"),
-    never("lora"),
 ];
 
 const CHAT: &[Unsupported] = &[
@@ -62,7 +74,7 @@ const CHAT: &[Unsupported] = &[
     Unsupported { field: "modalities", harmless: |v| *v == json!(["text"]), supported: "only [\"text\"] is" },
     never("audio"),
     never("chat_template"),
-    never("documents"),
+    off_if_empty("documents"),
     Unsupported { field: "add_generation_prompt", harmless: |v| *v == json!(true), supported: "only true is" },
     Unsupported { field: "continue_final_message", harmless: |v| *v == json!(false), supported: "only false is" },
     never("web_search_options"),
@@ -129,6 +141,7 @@ mod tests {
         let body = json!({
             "n": 1, "response_format": {"type": "text"}, "tool_choice": "auto", "parallel_tool_calls": true,
             "functions": [], "modalities": ["text"], "grammar": null, "verbosity": "medium", "unheard_of": 7,
+            "repeat_penalty": 1.0, "mirostat": 0, "min_tokens": 0, "stop_token_ids": [],
         });
         assert_eq!(chat(&body), Ok(()));
     }

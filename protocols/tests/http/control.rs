@@ -29,6 +29,7 @@ async fn properties_tell_each_default_and_where_it_came_from() {
     assert_eq!(props["model"]["architecture"], "llama");
     assert!(props["chat_template"].as_str().unwrap().contains("bos_token"));
     assert_eq!(props["capabilities"]["chat"], true);
+    assert_eq!((&props["chat_template_error"], &props["chat_template_caps"]["system"]), (&json!(null), &json!(true)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,10 +65,12 @@ async fn text_survives_tokenizing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_template_can_be_seen() {
     let server = Server::start().await;
-    let body = json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "question?"}]}]});
+    let part = |text: &str| json!({"type": "text", "text": text});
+    let developer = json!({"role": "developer", "content": "Be brief."});
+    let body = json!({"messages": [developer, {"role": "user", "content": [part("a"), part("question?")]}]});
     let rendered = server.post("/apply-template", &body).await.json();
     let prompt = rendered["prompt"].as_str().unwrap();
-    assert!(prompt.contains("question?<|eot_id|>"), "{prompt}");
+    assert!(prompt.contains("Be brief.<|eot_id|>") && prompt.contains("\n\na\nquestion?<|eot_id|>"), "{prompt}");
     assert!(prompt.ends_with("<|start_header_id|>assistant<|end_header_id|>\n\n"), "{prompt}");
     let used =
         server.post("/v1/chat/completions", &json!({"messages": body["messages"], "max_tokens": 1})).await.json();

@@ -1,6 +1,6 @@
 //! Speed of the matrix products beside what the machine can do.
 //!
-//! `linear_bench [FORMAT ...] [threads=1,2] [rows=1,8,512] [shape=3072x1024 ...] [copies=N]`
+//! `linear_bench [FORMAT ...] [threads=1,2] [rows=1,8,512] [shape=3072x1024 ...] [copies=N] [compact]`
 //!
 //! For each format, shape and number of threads, one line for each number of activation rows: the time of a product, the
 //! weight bytes read a second as a share of the read bandwidth, and the operations a second as a share of the int8 peak.
@@ -11,7 +11,7 @@
 
 use bantam_cpu::isa::Isa;
 use bantam_cpu::linear::{
-    ActivationKind, Activations, Arena, Batch, Output, PackedMatrix, QBlock, Scratch, machine, matmul, partition,
+    ActivationKind, Activations, Batch, Output, PackedMatrix, Packer, QBlock, Scratch, machine, matmul, partition,
     quantize_row,
 };
 use bantam_gguf::GgmlType;
@@ -30,6 +30,7 @@ struct Options {
     rows: Vec<usize>,
     shapes: Vec<(usize, usize)>,
     copies: Option<usize>,
+    compact: bool,
 }
 
 impl Options {
@@ -41,6 +42,7 @@ impl Options {
             rows: vec![1, 2, 4, 6, 8, 16, 64, 512],
             shapes: vec![(3072, 1024), (1024, 3072), (151_936, 1024)],
             copies: None,
+            compact: false,
         }
     }
 
@@ -57,6 +59,7 @@ impl Options {
                     let (rows, cols) = shape.split_once('x').unwrap();
                     shapes.push((rows.parse().unwrap(), cols.parse().unwrap()));
                 }
+                None if argument == "compact" => options.compact = true,
                 _ => formats.push(*GgmlType::ALL.iter().find(|ty| ty.name() == argument).unwrap()),
             }
         }
@@ -94,9 +97,9 @@ fn measure(
 ) {
     let bytes = random_blocks(ty, rows, cols);
     let copies = options.copies.unwrap_or((WORKING_SET / bytes.len()).max(1));
-    let arena = Arena::new();
+    let packer = if options.compact { Packer::compact(isa) } else { Packer::new(isa) };
     let start = Instant::now();
-    let pack = |_| PackedMatrix::pack(&arena, ty, rows, cols, &bytes, isa).unwrap();
+    let pack = |_| packer.pack(ty, rows, cols, &bytes).unwrap();
     let matrices: Vec<_> = (0..copies).map(pack).collect();
     let packed = copies as f64 * bytes.len() as f64 / start.elapsed().as_secs_f64();
     println!(

@@ -5,7 +5,7 @@
 
 use bantam_cpu::isa::Isa;
 use bantam_cpu::linear::{
-    ActivationKind, Activations, Arena, Batch, MatmulError, Output, PackError, PackedMatrix, QBlock, Scratch, matmul,
+    ActivationKind, Activations, Batch, MatmulError, Output, PackError, PackedMatrix, Packer, QBlock, Scratch, matmul,
     partition, quantize_row,
 };
 use bantam_gguf::{GgmlType, dequantize};
@@ -123,8 +123,9 @@ fn every_format_meets_the_reference_dot_products() {
         };
         let (dots, magnitudes) = (numbers("dot"), numbers("dot_abs"));
         let rounding = if ty.is_quantized() { numbers("dot_bound_q8_0") } else { vec![0.0; 8] };
-        for isa in isas() {
-            let weights = PackedMatrix::pack(&Arena::new(), ty, 8, 512, &bytes, isa).unwrap();
+        for (isa, packer) in isas().flat_map(|isa| [(isa, Packer::new(isa)), (isa, Packer::compact(isa))]) {
+            let weights = packer.pack(ty, 8, 512, &bytes).unwrap();
+            assert_eq!(packer.bytes(ty, 1, 8, 512), Some(weights.bytes()));
             let y = run_all(&weights, &Rows::new(isa, weights.activation(), &activation, 512));
             for n in 0..8 {
                 let difference = (f64::from(y[n]) - dots[n]).abs();
@@ -163,6 +164,7 @@ struct Case {
     cols: usize,
     bytes: Vec<u8>,
     x: Vec<f32>,
+    compact: bool,
 }
 
 impl std::fmt::Debug for Case {
@@ -172,15 +174,19 @@ impl std::fmt::Debug for Case {
 }
 
 impl Case {
+    fn packer(&self, isa: Isa) -> Packer {
+        if self.compact { Packer::compact(isa) } else { Packer::new(isa) }
+    }
+
     fn pack(&self, isa: Isa) -> PackedMatrix {
-        PackedMatrix::pack(&Arena::new(), self.ty, self.rows, self.cols, &self.bytes, isa).unwrap()
+        self.packer(isa).pack(self.ty, self.rows, self.cols, &self.bytes).unwrap()
     }
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     let types: Vec<GgmlType> = BLOCKS.keys().copied().collect();
-    (proptest::sample::select(types), 1usize..52, 1usize..19, 1usize..1200, any::<u64>()).prop_map(
-        |(ty, rows, batch, size, seed)| {
+    (proptest::sample::select(types), 1usize..52, 1usize..24, 1usize..1200, any::<u64>(), any::<bool>()).prop_map(
+        |(ty, rows, batch, size, seed, compact)| {
             let mut state = seed | 1;
             let mut next = move || {
                 state ^= state << 13;
@@ -193,7 +199,7 @@ fn cases() -> impl Strategy<Value = Case> {
             let bytes = (0..rows * blocks).flat_map(|_| pool[next() % pool.len()].clone()).collect();
             let cols = blocks * ty.block_len();
             let x = (0..batch * cols).map(|_| (next() % 2001) as f32 / 1000.0 - 1.0).collect();
-            Case { ty, rows, cols, bytes, x }
+            Case { ty, rows, cols, bytes, x, compact }
         },
     )
 }
@@ -272,7 +278,7 @@ proptest! {
             for (n, row) in bytes[last..].chunks_mut(row_bytes).enumerate() {
                 row.copy_from_slice(&case.bytes[(case.rows - 1 - n) * row_bytes..][..row_bytes]);
             }
-            let stack = PackedMatrix::pack_stacked(&Arena::new(), case.ty, matrices, case.rows, case.cols, &bytes, isa).unwrap();
+            let stack = case.packer(isa).pack_stacked(case.ty, matrices, case.rows, case.cols, &bytes).unwrap();
             let rows = Rows::new(isa, stack.activation(), &case.x, case.cols);
             let batch = Batch::first(rows.activations(), rows.len());
             let single = run_all(&case.pack(isa), &rows);
@@ -329,7 +335,7 @@ fn what_is_not_finite_stays_so() {
         {
             let mut x = vec![0.5; 512];
             x[77] = bad;
-            let weights = PackedMatrix::pack(&Arena::new(), ty, 8, 512, &bytes, isa).unwrap();
+            let weights = Packer::new(isa).pack(ty, 8, 512, &bytes).unwrap();
             let y = run_all(&weights, &Rows::new(isa, weights.activation(), &x, 512));
             assert!(y.iter().all(|y| !y.is_finite()), "{isa:?}: {bad} gave {y:?}");
         }
@@ -341,7 +347,7 @@ fn rows_of_dust_and_zeros_give_zeros() {
     let bytes = fixture("q6_k.bin");
     for isa in isas() {
         for value in [0.0, -0.0, 1e-40, -1e-38] {
-            let weights = PackedMatrix::pack(&Arena::new(), GgmlType::Q6_K, 8, 512, &bytes, isa).unwrap();
+            let weights = Packer::new(isa).pack(GgmlType::Q6_K, 8, 512, &bytes).unwrap();
             let y = run_all(&weights, &Rows::new(isa, weights.activation(), &vec![value; 512], 512));
             assert!(y.iter().all(|y| *y == 0.0), "{isa:?}: {value:e} gave {y:?}");
         }
@@ -352,7 +358,7 @@ fn rows_of_dust_and_zeros_give_zeros() {
 fn threads_that_share_out_a_matrix_write_what_one_would() {
     let (rows, cols) = (200, 512);
     let bytes: Vec<u8> = fixture("q4_k.bin").repeat(rows / 8);
-    let weights = PackedMatrix::pack(&Arena::new(), GgmlType::Q4_K, rows, cols, &bytes, Isa::detect()).unwrap();
+    let weights = Packer::new(Isa::detect()).pack(GgmlType::Q4_K, rows, cols, &bytes).unwrap();
     let x: Vec<f32> = (0..9 * cols).map(|i| (i as f32).sin()).collect();
     let input = Rows::new(Isa::detect(), weights.activation(), &x, cols);
     let batch = Batch::first(input.activations(), 9);
@@ -374,14 +380,14 @@ fn threads_that_share_out_a_matrix_write_what_one_would() {
 #[test]
 fn what_does_not_fit_is_refused_with_numbers() {
     let isa = Isa::detect();
-    let pack = |ty, rows, cols, len| PackedMatrix::pack(&Arena::new(), ty, rows, cols, &vec![0; len], isa).map(|_| ());
+    let pack = |ty, rows, cols, len| Packer::new(isa).pack(ty, rows, cols, &vec![0; len]).map(|_| ());
     assert_eq!(pack(GgmlType::I32, 4, 4, 64), Err(PackError::Format { ty: GgmlType::I32 }));
     assert_eq!(pack(GgmlType::Q4_K, 1, 255, 144), Err(PackError::Cols { ty: GgmlType::Q4_K, cols: 255 }));
     assert!(matches!(pack(GgmlType::Q8_0, 2, 32, 67), Err(PackError::Bytes { expected: 68, found: 67, .. })));
     assert!(matches!(pack(GgmlType::F32, usize::MAX, 32, 64), Err(PackError::Bytes { expected: usize::MAX, .. })));
     assert_eq!(pack(GgmlType::Q8_0, 0, 32, 0), Ok(()));
 
-    let weights = PackedMatrix::pack(&Arena::new(), GgmlType::Q8_0, 20, 64, &vec![0; 20 * 68], isa).unwrap();
+    let weights = Packer::new(isa).pack(GgmlType::Q8_0, 20, 64, &vec![0; 20 * 68]).unwrap();
     let x = Rows::new(isa, ActivationKind::Quantized, &[1.0; 3 * 64], 64);
     let float = Rows::new(isa, ActivationKind::Float, &[1.0; 3 * 64], 64);
     let refused = |batch: Batch<'_>, matrix, tiles, places: usize| {

@@ -9,7 +9,7 @@ use bantam_graph::{Graph, Op, Weight};
 use super::rope::RopeTable;
 use crate::{
     isa::Isa,
-    linear::{Arena, PackedMatrix},
+    linear::{PackedMatrix, Packer},
 };
 
 /// A table of which single rows are read.
@@ -80,12 +80,12 @@ pub(crate) fn load(
 ) -> Result<(Weights, Index), CompileError> {
     let roles = roles(graph);
     let total = roles.iter().map(|(w, _)| elements(w)).sum();
-    let arena = Arena::new();
+    let packer = Packer::new(isa);
     let (mut weights, mut index, mut done) = (Weights::default(), Index::default(), 0);
     for (weight, roles) in &roles {
         let data = source.load(weight)?;
         for role in roles {
-            load_as(*role, weight, &data, (&arena, isa), &mut weights, &mut index)?;
+            load_as(*role, weight, &data, &packer, &mut weights, &mut index)?;
         }
         drop(data);
         source.release(weight);
@@ -132,14 +132,14 @@ fn load_as(
     role: Role,
     weight: &Weight,
     data: &WeightData,
-    (arena, isa): (&Arena, Isa),
+    packer: &Packer,
     weights: &mut Weights,
     index: &mut Index,
 ) -> Result<(), CompileError> {
     match role {
         Role::Matrix => {
             index.matrices.insert(weight.name.clone(), weights.matrices.len());
-            weights.matrices.push(pack(weight, data, arena, isa)?);
+            weights.matrices.push(pack(weight, data, packer)?);
         }
         Role::Vector => {
             let mut values = vec![0.0; data.shape.iter().product()];
@@ -164,10 +164,10 @@ fn load_as(
     Ok(())
 }
 
-fn pack(weight: &Weight, data: &WeightData, arena: &Arena, isa: Isa) -> Result<PackedMatrix, CompileError> {
+fn pack(weight: &Weight, data: &WeightData, packer: &Packer) -> Result<PackedMatrix, CompileError> {
     let packed = match weight.shape[..] {
-        [rows, cols] => PackedMatrix::pack(arena, data.ty, rows, cols, &data.bytes, isa),
-        [matrices, rows, cols] => PackedMatrix::pack_stacked(arena, data.ty, matrices, rows, cols, &data.bytes, isa),
+        [rows, cols] => packer.pack(data.ty, rows, cols, &data.bytes),
+        [matrices, rows, cols] => packer.pack_stacked(data.ty, matrices, rows, cols, &data.bytes),
         _ => return Err(refused(weight, &"a matrix has two axes, a stack of matrices three")),
     };
     packed.map_err(|e| refused(weight, &e))

@@ -6,6 +6,7 @@
 //! integers takes b vectors of 64 bytes, and any of its 8 quads is a few shifts and masks away.
 
 use super::simd::{LANES, Simd};
+use std::marker::PhantomData;
 
 /// Columns of a block.
 pub(super) const BLOCK: usize = 32;
@@ -56,6 +57,42 @@ impl Codes for E2m1 {
     const BITS: usize = 4;
     const BIAS: i32 = 128;
     const TABLE: Option<[u8; 16]> = Some(biased([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]));
+}
+
+/// Three bits for a sign and one of the three magnitudes of the IQ2 grids.
+pub(super) struct Iq2;
+
+impl Codes for Iq2 {
+    const BITS: usize = 3;
+    const BIAS: i32 = 128;
+    const TABLE: Option<[u8; 16]> = Some(biased([8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+}
+
+/// Four bits for a sign and one of the eight magnitudes of the IQ3_XXS grid.
+pub(super) struct Iq3Xxs;
+
+impl Codes for Iq3Xxs {
+    const BITS: usize = 4;
+    const BIAS: i32 = 128;
+    const TABLE: Option<[u8; 16]> =
+        Some(biased([4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62]));
+}
+
+/// Four bits for a sign and one of the eight magnitudes of the IQ3_S grid.
+pub(super) struct Iq3S;
+
+impl Codes for Iq3S {
+    const BITS: usize = 4;
+    const BIAS: i32 = 128;
+    const TABLE: Option<[u8; 16]> = Some(biased([1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15]));
+}
+
+/// The integers of `C`, a byte each, as [`widen`] leaves them.
+pub(super) struct Bytes<C>(PhantomData<C>);
+
+impl<C: Codes> Codes for Bytes<C> {
+    const BITS: usize = 8;
+    const BIAS: i32 = C::BIAS;
 }
 
 /// A table of integers as [`Codes::TABLE`] wants it.
@@ -111,6 +148,18 @@ pub(super) unsafe fn quad<S: Simd, C: Codes>(simd: S, block: *const u8, q: usize
     match &C::TABLE {
         Some(table) => simd.lookup(table, codes),
         None => codes,
+    }
+}
+
+/// Writes a block's integers as [`Bytes`].
+///
+/// # Safety
+/// `block` must be valid for reading [`block_bytes`] of `C`, `out` for writing those of [`Bytes`].
+#[inline(always)]
+pub(super) unsafe fn widen<S: Simd, C: Codes>(simd: S, block: *const u8, out: *mut u8) {
+    for q in 0..8 {
+        // SAFETY: the caller vouches for the block and for room for 8 vectors.
+        unsafe { simd.store_bytes(out.add(q * VECTOR), quad::<S, C>(simd, block, q)) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tiles of unquantized weights.
 
 use super::simd::{Job, LANES, Simd};
-use super::strip::Strip;
+use super::strip::{COLUMNS_A_STEP, Strip};
 
 /// A float format of weights: for each column the 16 rows' numbers, one after another.
 pub(super) trait FloatWeights: 'static {
@@ -62,42 +62,73 @@ impl<'a, W: FloatWeights, const R: usize, const T: usize> FloatStrip<'a, W, R, T
     pub(super) unsafe fn new(strip: &'a Strip<f32>) -> Self {
         Self { strip, weights: std::marker::PhantomData }
     }
+
+    /// Adds one column to the sums.
+    ///
+    /// # Safety
+    /// The pointers of the strip must reach column `k`.
+    #[inline(always)]
+    unsafe fn column<S: Simd>(&self, simd: S, k: usize, sums: &mut [[S::F; T]; R]) {
+        let mut column = [simd.zero(); T];
+        // SAFETY: the caller vouches for the pointers.
+        unsafe {
+            for (column, tile) in column.iter_mut().zip(self.strip.weights) {
+                *column = W::load(simd, tile.add(k * W::BYTES * LANES));
+            }
+            for (sums, x) in sums.iter_mut().zip(self.strip.x) {
+                let x = simd.splat(*x.add(k));
+                for (sum, weights) in sums.iter_mut().zip(column) {
+                    *sum = simd.fma(weights, x, *sum);
+                }
+            }
+        }
+    }
 }
 
 impl<W: FloatWeights, const R: usize, const T: usize> Job for FloatStrip<'_, W, R, T> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let strip = self.strip;
-        let mut tiles = [std::ptr::null(); T];
-        tiles.copy_from_slice(&strip.weights[..T]);
-        let mut x = [std::ptr::null(); R];
-        x.copy_from_slice(&strip.x[..R]);
+        let mut ahead = [std::ptr::null::<u8>(); T];
+        ahead.copy_from_slice(&strip.ahead[..T]);
+        let mut even = [[simd.zero(); T]; R];
+        let mut odd = even;
+        let mut k = 0;
         // SAFETY: `new` was promised that the pointers cover `len` columns.
         unsafe {
-            let mut sums = strip.load::<S, R, T>(simd);
-            for k in 0..strip.len {
-                let mut column = [simd.zero(); T];
-                for (column, tile) in column.iter_mut().zip(tiles) {
-                    *column = W::load(simd, tile.add(k * W::BYTES * LANES));
+            while k + 1 < strip.len {
+                if k % COLUMNS_A_STEP == 0 {
+                    strip.look_ahead(simd, &mut ahead);
                 }
-                for (sums, x) in sums.iter_mut().zip(x) {
-                    let x = simd.splat(*x.add(k));
-                    for (sum, weights) in sums.iter_mut().zip(column) {
-                        *sum = simd.fma(weights, x, *sum);
-                    }
+                self.column(simd, k, &mut even);
+                self.column(simd, k + 1, &mut odd);
+                k += 2;
+            }
+            if k < strip.len {
+                self.column(simd, k, &mut even);
+            }
+            for (even, odd) in even.iter_mut().zip(&odd) {
+                for (even, odd) in even.iter_mut().zip(odd) {
+                    *even = simd.add(*even, *odd);
                 }
             }
-            strip.store(simd, &sums);
+            strip.store(simd, &even);
         }
     }
 }
 
+/// Columns that are packed together, so that what they fill stays in the first-level cache for all rows.
+const PACKED_COLUMNS: usize = 64;
+
 /// Packs up to 16 rows of numbers of `N` bytes into a tile that is all zeros.
 pub(super) fn pack_tile<const N: usize>(rows: &[u8], row_bytes: usize, tile: &mut [u8]) {
-    let (numbers, _) = tile.as_chunks_mut::<N>();
-    for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
-        for (column, number) in numbers.chunks_exact_mut(LANES).zip(row.as_chunks::<N>().0) {
-            column[lane] = *number;
+    let columns = tile.as_chunks_mut::<N>().0.chunks_mut(PACKED_COLUMNS * LANES);
+    for (i, columns) in columns.enumerate() {
+        for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
+            let numbers = row.as_chunks::<N>().0.iter().skip(i * PACKED_COLUMNS);
+            for (column, number) in columns.chunks_exact_mut(LANES).zip(numbers) {
+                column[lane] = *number;
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The quantized formats that are repacked: which integers, which scales, and how a block of the file becomes a lane.
 
-use super::codes::{self, BLOCK, Codes, E2m1, Ints, Iq4, Signs};
+use super::codes::{self, BLOCK, Codes, E2m1, Ints, Iq2, Iq3S, Iq3Xxs, Iq4, Signs};
 use super::scales::{FourBit, FourHalves, Half, HalfWithMin, HalvedPower, Scales, SignedByte, SixBit, put};
 use super::simd::LANES;
 use bantam_gguf::{GgmlType, UnpackedBlock, unpack_block};
@@ -22,7 +22,7 @@ macro_rules! with_format {
     ($ty:expr, $format:ident => $body:expr, _ => $other:expr) => {
         $crate::linear::format::with_format!(@match $ty, $format, $body, $other,
             Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
-            IQ4_NL, IQ4_XS, MXFP4, NVFP4, TQ1_0, TQ2_0, Q1_0, Q2_0)
+            IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, MXFP4, NVFP4, TQ1_0, TQ2_0, Q1_0, Q2_0)
     };
     (@match $ty:expr, $format:ident, $body:expr, $other:expr, $($name:ident),*) => {
         match $ty {
@@ -65,6 +65,11 @@ formats! {
     Q4_K: Ints<4, 0>, SixBit, |block, lane, record| six_bit(block, lane, record);
     Q5_K: Ints<5, 0>, SixBit, |block, lane, record| six_bit(block, lane, record);
     Q6_K: Ints<6, 32>, SignedByte<16>, |block, lane, record| q6_k(block, lane, record);
+    IQ2_XXS: Iq2, SignedByte<32, 8>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
+    IQ2_XS: Iq2, SignedByte<16, 8>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
+    IQ2_S: Iq2, SignedByte<16, 8>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
+    IQ3_XXS: Iq3Xxs, SignedByte<32, 4>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 4.0);
+    IQ3_S: Iq3S, SignedByte<32>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 1.0);
     IQ4_NL: Iq4, Half<32>, |block, lane, record| half_first(block, lane, record);
     IQ4_XS: Iq4, SignedByte<32>, |block, lane, record| iq4_xs(block, lane, record);
     MXFP4: E2m1, HalvedPower, |block, lane, record| put(record, lane, &block[..1]);
@@ -141,6 +146,16 @@ fn iq4_xs(block: &[u8], lane: usize, record: &mut [u8]) {
         (low | (high << 4)) as i8 - 32
     });
     SignedByte::<32>::pack_lane([d0, d1], &scales, lane, record);
+}
+
+/// A block that starts with `d` and whose scales unpack to `d / divisor` times small integers, which are what is stored.
+fn unpacked_bytes<F: Format>(block: &[u8], lane: usize, record: &mut [u8], divisor: f32) {
+    let mut unpacked = UnpackedBlock::new();
+    let (Some(d), Ok(())) = (block.first_chunk::<2>(), unpack_block(F::TYPE, block, &mut unpacked)) else { return };
+    let unit = f16::from_le_bytes(*d).to_f32() / divisor;
+    // The division is exact; where `d` is zero or no number any integer will do.
+    let scales = unpacked.scale.map(|scale| (scale / unit) as i8);
+    SignedByte::<16>::pack_lane(*d, &scales[..256 / F::TYPE.unpack_group()], lane, record);
 }
 
 /// A block whose four scales are whatever they unpack to; all of them are exact in half precision.

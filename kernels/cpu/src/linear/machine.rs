@@ -18,7 +18,7 @@ const ROUNDS: usize = 24;
 
 /// Bytes a second that `threads` threads read from memory together, with the vectors of `isa`; `None` without memory.
 pub fn read_bandwidth(isa: Isa, threads: usize) -> Option<f64> {
-    let arena = Arena::new();
+    let arena = Arena::default();
     let buffers: Option<Vec<_>> = (0..threads).map(|_| arena.allocate(ROUNDS * READ_BYTES)).collect();
     let mut buffers = buffers?;
     buffers.iter_mut().for_each(|buffer| buffer.fill(1));

@@ -17,7 +17,7 @@ const CHUNK: usize = 256 << 20;
 /// a matrix alone is often smaller than a huge page: so matrices lie side by side. A chunk of memory goes back to the
 /// system with the last of its matrices.
 #[derive(Default)]
-pub struct Arena {
+pub(super) struct Arena {
     free: Mutex<Option<Free>>,
 }
 
@@ -28,11 +28,6 @@ struct Free {
 }
 
 impl Arena {
-    /// An arena that holds nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// A buffer of `len` zero bytes; `None` where there is no memory for it.
     pub(super) fn allocate(&self, len: usize) -> Option<Buffer> {
         if !cfg!(target_os = "linux") || len == 0 {
@@ -162,7 +157,7 @@ mod tests {
 
     #[test]
     fn buffers_of_an_arena_are_zero_aligned_and_apart() {
-        let arena = Arena::new();
+        let arena = Arena::default();
         let sizes = [1, 64, 0, 65, 3 << 20, CHUNK / 2, CHUNK - 1, 7];
         let mut buffers: Vec<_> = sizes.iter().map(|size| arena.allocate(*size).unwrap()).collect();
         for (i, (buffer, size)) in buffers.iter_mut().zip(sizes).enumerate() {
@@ -180,7 +175,7 @@ mod tests {
 
     #[test]
     fn sizes_beyond_all_memory_are_refused() {
-        assert!(Arena::new().allocate(usize::MAX).is_none());
-        assert!(Arena::new().allocate(usize::MAX / 2).is_none());
+        assert!(Arena::default().allocate(usize::MAX).is_none());
+        assert!(Arena::default().allocate(usize::MAX / 2).is_none());
     }
 }

@@ -26,7 +26,6 @@ mod strip;
 
 pub use activation::{ActivationKind, Activations, QBlock, quantize_row};
 pub use batch::{Batch, MatmulError, Output};
-pub use matrix::{PackError, PackedMatrix};
-pub use memory::Arena;
+pub use matrix::{PackError, PackedMatrix, Packer};
 pub use partition::partition;
 pub use product::{Scratch, matmul};

@@ -1,6 +1,6 @@
 //! Where the kernels find the integers and scales of a panel of columns.
 
-use super::codes::{self, BLOCK};
+use super::codes::{self, BLOCK, Bytes};
 use super::format::{Format, Layout, PANEL, Panel};
 use super::matrix::PackedMatrix;
 use super::raw::{self, RawCodes};
@@ -56,13 +56,59 @@ impl<F: Format> Panels for Packed<F> {
         scales: &mut [f32],
         stride: usize,
     ) -> *const u8 {
-        let records = tile[panel.records_at..panel.codes_at].chunks_exact(F::Scales::BYTES);
-        let step = F::Scales::SPAN / BLOCK * stride;
-        for (i, record) in records.take(panel.cols / F::Scales::SPAN).enumerate() {
-            // SAFETY: a record has its bytes; the caller vouches for the room.
-            unsafe { F::Scales::expand(simd, record.as_ptr(), scales.as_mut_ptr().add(i * step), stride) };
-        }
+        // SAFETY: the caller vouches for the panel and the room.
+        unsafe { expand::<S, F>(simd, tile, panel, scales, stride) };
         tile[panel.codes_at..].as_ptr()
+    }
+}
+
+/// Expands the scales of a panel.
+///
+/// # Safety
+/// The panel must be one of the tile's, and `scales` reach its last vector.
+#[inline(always)]
+unsafe fn expand<S: Simd, F: Format>(simd: S, tile: &[u8], panel: Panel, scales: &mut [f32], stride: usize) {
+    let records = tile[panel.records_at..panel.codes_at].chunks_exact(F::Scales::BYTES);
+    let step = F::Scales::SPAN / BLOCK * stride;
+    for (i, record) in records.take(panel.cols / F::Scales::SPAN).enumerate() {
+        // SAFETY: a record has its bytes; the caller vouches for the room.
+        unsafe { F::Scales::expand(simd, record.as_ptr(), scales.as_mut_ptr().add(i * step), stride) };
+    }
+}
+
+/// A format with a packed layout whose integers are widened to bytes once for many rows.
+pub(super) struct Widened<F>(PhantomData<F>);
+
+impl<F: Format> Recipe for Widened<F> {
+    type Codes = Bytes<F::Codes>;
+    const HALVES: bool = F::Scales::HALVES;
+    const MINS: bool = F::Scales::MINS;
+}
+
+impl<F: Format> Panels for Widened<F> {
+    #[inline(always)]
+    fn panels(weights: &PackedMatrix) -> impl Iterator<Item = Panel> {
+        Packed::<F>::panels(weights)
+    }
+
+    #[inline(always)]
+    unsafe fn read<S: Simd>(
+        simd: S,
+        _ty: GgmlType,
+        tile: &[u8],
+        panel: Panel,
+        codes: &mut [u8],
+        scales: &mut [f32],
+        stride: usize,
+    ) -> *const u8 {
+        // SAFETY: the caller vouches for the panel and the room.
+        unsafe { expand::<S, F>(simd, tile, panel, scales, stride) };
+        let blocks = tile[panel.codes_at..panel.end].chunks_exact(codes::block_bytes::<F::Codes>());
+        for (block, out) in blocks.zip(codes.chunks_exact_mut(codes::block_bytes::<Self::Codes>())) {
+            // SAFETY: both chunks have the bytes of a block.
+            unsafe { codes::widen::<S, F::Codes>(simd, block.as_ptr(), out.as_mut_ptr()) };
+        }
+        codes.as_ptr()
     }
 }
 

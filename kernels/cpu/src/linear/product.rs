@@ -4,14 +4,14 @@ use super::activation::{Activations, QBlock};
 use super::batch::{Batch, MatmulError, Output, check};
 use super::codes::{BLOCK, Codes};
 use super::float::{Bf16, F16, F32, FloatStrip, FloatWeights};
-use super::format::{PANEL, Panel, with_format};
+use super::format::{Format, PANEL, Panel, with_format};
 use super::matrix::PackedMatrix;
 use super::memory::Buffer;
-use super::panels::{Packed, Panels, Raw};
-use super::raw::{PANEL_BYTES, is_raw};
-use super::scales::vectors;
+use super::panels::{Packed, Panels, Raw, Widened};
+use super::raw::PANEL_BYTES;
+use super::scales::{Scales, vectors};
 use super::simd::{Job, LANES, Simd, with_simd};
-use super::strip::{LINE, MAX_ROWS, MAX_TILES, QuantizedStrip, Recipe, Strip};
+use super::strip::{COLUMNS_A_STEP, LINE, MAX_ROWS, MAX_TILES, QuantizedStrip, Strip};
 use bantam_gguf::GgmlType;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -62,12 +62,16 @@ pub unsafe fn matmul(
         GgmlType::F32 => with_simd(weights.isa(), FloatProduct::<F32>(product, PhantomData)),
         GgmlType::F16 => with_simd(weights.isa(), FloatProduct::<F16>(product, PhantomData)),
         GgmlType::BF16 => with_simd(weights.isa(), FloatProduct::<Bf16>(product, PhantomData)),
-        ty if is_raw(ty) && ty.unpack_group() == 16 => product.run_quantized::<Raw<true>>(),
-        ty if is_raw(ty) => product.run_quantized::<Raw<false>>(),
-        ty => with_format!(ty, F => product.run_quantized::<Packed<F>>(), _ => {}),
+        ty if weights.is_raw() && ty.unpack_group() == 16 => product.run_quantized::<Raw<true>>(),
+        _ if weights.is_raw() => product.run_quantized::<Raw<false>>(),
+        ty => with_format!(ty, F => product.run_packed::<F>(), _ => {}),
     }
     Ok(())
 }
+
+/// From so many rows on it pays to widen integers once for all of them, in the formats whose kernels take so few rows at a
+/// time that splitting planes of bits each time costs more than reading bytes.
+const WIDENED_ROWS: usize = 16;
 
 /// A multiplication that [`check`] has passed.
 struct Product<'a> {
@@ -80,6 +84,14 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
+    fn run_packed<F: Format>(self) {
+        if F::Scales::HALVES && self.batch.rows >= WIDENED_ROWS {
+            self.run_quantized::<Widened<F>>();
+        } else {
+            self.run_quantized::<Packed<F>>();
+        }
+    }
+
     fn run_quantized<K: Panels>(self) {
         with_simd(self.weights.isa(), QuantizedProduct::<K>(self, PhantomData));
     }
@@ -87,6 +99,13 @@ impl Product<'_> {
     /// The bytes of tile `index`.
     fn tile(&self, index: usize) -> &[u8] {
         &self.tile_data[index * self.weights.tile_bytes()..][..self.weights.tile_bytes()]
+    }
+
+    /// Makes a strip look ahead from byte `at` of the tiles on, a tile's size further for the second tile.
+    fn point_ahead<X>(&self, strip: &mut Strip<X>, at: usize) {
+        for (t, ahead) in strip.ahead.iter_mut().enumerate() {
+            *ahead = self.tile_data.as_ptr().wrapping_add(at + t * self.weights.tile_bytes());
+        }
     }
 
     /// The output places and the input rows (as indices) of `len` rows of the batch from `start` on.
@@ -119,15 +138,46 @@ fn runs(rows: usize, limit: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).map(move |i| (i * rows / count, (i + 1) * rows / count - i * rows / count))
 }
 
+/// Rows that the largest kernel for one tile at a time takes, where kernels for two exist.
+const MAX_ROWS_OF_A_TILE: usize = 4;
+
 /// Tiles to work on at once. So few rows that memory is what they wait for are best fed by a single stream of weights.
 fn tiles_at_once<S: Simd>(rows: usize, waits_for_memory: bool) -> usize {
     if rows <= 2 || waits_for_memory { 1 } else { S::TILES }
 }
 
-/// Whether the kernels of `K` work faster on `rows` rows than memory delivers the weights. Then the hardware's
+/// Whether kernels for weights of `bits` bits work faster on `rows` rows than memory delivers the weights. Then the hardware's
 /// prefetching is best left alone; otherwise asking for weights ahead of time hides that they come from memory.
-fn waits_for_memory<K: Recipe>(rows: usize) -> bool {
-    rows * if K::HALVES { 8 } else { 2 } <= K::Codes::BITS
+fn waits_for_memory(bits: usize, halves: bool, rows: usize) -> bool {
+    rows <= MAX_ROWS_OF_A_TILE && rows * if halves { 8 } else { 2 } <= bits
+}
+
+/// How the runs over a panel share out to ask for the lines of the next one.
+#[derive(Default)]
+struct Ahead {
+    lines_left: usize,
+    lines_a_step: usize,
+    /// Steps of a run.
+    steps: usize,
+    /// Bytes that the last run has gone through.
+    gone: usize,
+}
+
+impl Ahead {
+    /// `runs` runs of `steps` steps each ask for `bytes` bytes of each tile.
+    fn new(bytes: usize, runs: usize, steps: usize) -> Self {
+        let lines = bytes / LINE;
+        Self { lines_left: lines, lines_a_step: lines.div_ceil((runs * steps).max(1)), steps, gone: 0 }
+    }
+
+    /// Gives the next run its share.
+    fn take<X>(&mut self, strip: &mut Strip<X>) {
+        let gone = std::mem::take(&mut self.gone);
+        strip.ahead = strip.ahead.map(|place| place.wrapping_add(gone));
+        strip.ahead_lines = if self.lines_left == 0 { 0 } else { self.lines_a_step };
+        self.gone = strip.ahead_lines * self.steps * LINE;
+        self.lines_left = self.lines_left.saturating_sub(strip.ahead_lines * self.steps);
+    }
 }
 
 /// An empty strip.
@@ -168,7 +218,7 @@ impl<K: Panels> Job for QuantizedProduct<'_, K> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let rows = self.0.batch.rows;
-        let tiles = tiles_at_once::<S>(rows, waits_for_memory::<K>(rows));
+        let tiles = tiles_at_once::<S>(rows, waits_for_memory(K::Codes::BITS, K::HALVES, rows));
         for tile in self.0.tiles.clone().step_by(tiles) {
             for panel in K::panels(self.0.weights) {
                 self.panel(simd, tile, tiles, panel);
@@ -187,33 +237,26 @@ impl<K: Panels> QuantizedProduct<'_, K> {
         (strip.len, strip.first) = (panel.cols / BLOCK, panel.first == 0);
         self.read_weights(simd, tile, tiles, panel, &mut strip);
         let limit = if K::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
-        let mut lines_left = self.look_ahead(tiles, panel, limit, &mut strip);
+        let mut ahead = self.look_ahead(tile, tiles, panel, limit, &mut strip);
         for (start, rows) in runs(self.0.batch.rows, limit) {
-            strip.ahead_lines = strip.ahead_lines.min(lines_left.div_ceil(strip.len));
+            ahead.take(&mut strip);
             self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride + first_block..].as_ptr());
             // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
             run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K, R, T>::new(&strip) });
-            let asked = strip.ahead_lines * strip.len;
-            lines_left = lines_left.saturating_sub(asked);
-            strip.ahead = strip.ahead.map(|place| place.wrapping_add(asked * LINE));
         }
     }
 
-    /// Makes the runs of `limit` rows share out among them to ask for the next panel of each tile. Returns its cache lines.
-    fn look_ahead(&self, tiles: usize, panel: Panel, limit: usize, strip: &mut Strip<QBlock>) -> usize {
+    /// Points `strip` to the panel that comes next, and says how the runs of `limit` rows ask for it.
+    fn look_ahead(&self, tile: usize, tiles: usize, panel: Panel, limit: usize, strip: &mut Strip<QBlock>) -> Ahead {
         let (weights, rows) = (self.0.weights, self.0.batch.rows);
-        if waits_for_memory::<K>(rows) {
-            return 0;
+        if waits_for_memory(K::Codes::BITS, K::HALVES, rows) {
+            return Ahead::default();
         }
         // Panels of a tile are neighbours; from the last one it is as many tiles to the next one's first.
         let is_last = panel.first + panel.cols == weights.cols();
         let skipped = if is_last { (tiles - 1) * weights.tile_bytes() } else { 0 };
-        for (ahead, codes) in strip.ahead.iter_mut().zip(strip.weights) {
-            *ahead = codes.wrapping_add(panel.end - panel.codes_at + skipped);
-        }
-        let lines = (panel.end - panel.records_at) / LINE;
-        strip.ahead_lines = lines.div_ceil(rows.div_ceil(limit) * strip.len);
-        lines
+        self.0.point_ahead(strip, tile * weights.tile_bytes() + panel.end + skipped);
+        Ahead::new(panel.end - panel.records_at, rows.div_ceil(limit), strip.len)
     }
 
     /// Points `strip` to the integers and expanded scales of a panel.
@@ -246,7 +289,9 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
     fn run<S: Simd>(self, simd: S) {
         let product = self.0;
         let Activations::Float { values, stride } = product.batch.input else { return };
-        let tiles = tiles_at_once::<S>(product.batch.rows, false);
+        let rows = product.batch.rows;
+        let waits = waits_for_memory(8 * W::BYTES, false, rows);
+        let tiles = tiles_at_once::<S>(rows, waits);
         let mut strip = blank();
         strip.len = product.weights.cols();
         for tile in product.tiles.clone().step_by(tiles) {
@@ -255,7 +300,14 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
                 strip.weights[t] =
                     if strip.outputs[t] == 0 { strip.weights[0] } else { product.tile(tile + t).as_ptr() };
             }
-            for (start, rows) in runs(product.batch.rows, S::ROWS) {
+            let mut ahead = Ahead::default();
+            if !waits {
+                product.point_ahead(&mut strip, (tile + tiles) * product.weights.tile_bytes());
+                let steps = strip.len.div_ceil(COLUMNS_A_STEP);
+                ahead = Ahead::new(product.weights.tile_bytes(), rows.div_ceil(S::ROWS), steps);
+            }
+            for (start, rows) in runs(rows, S::ROWS) {
+                ahead.take(&mut strip);
                 product.fill_rows(&mut strip, start, rows, tile, |row| values[row * stride..].as_ptr());
                 // SAFETY: the tiles cover every column, and `check` saw to it that rows and places exist.
                 run_strip!(simd, tiles, rows, |R, T| unsafe { FloatStrip::<W, R, T>::new(&strip) });

@@ -11,10 +11,16 @@ pub(super) type RawCodes = Ints<8, 128>;
 /// Bytes of an unpacked panel of a tile.
 pub(super) const PANEL_BYTES: usize = PANEL / BLOCK * codes::block_bytes::<RawCodes>();
 
-/// Whether matrices of `ty` are multiplied this way: block formats whose weights are a scale times an integer.
-pub(super) fn is_raw(ty: GgmlType) -> bool {
-    use GgmlType::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, Q8_1, Q8_K};
-    matches!(ty, IQ1_S | IQ1_M | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | Q8_1 | Q8_K)
+/// Whether a quantized format has no packed layout.
+pub(super) fn is_never_packed(ty: GgmlType) -> bool {
+    use GgmlType::{IQ1_M, IQ1_S, Q8_1, Q8_K};
+    matches!(ty, IQ1_S | IQ1_M | Q8_1 | Q8_K)
+}
+
+/// Whether a format's packed layout is much larger than its blocks.
+pub(super) fn is_larger_packed(ty: GgmlType) -> bool {
+    use GgmlType::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+    matches!(ty, IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S)
 }
 
 /// Unpacks the part of a tile that starts `first` blocks into each row: integers to `codes`, scales to `scales`, where

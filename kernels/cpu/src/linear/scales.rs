@@ -163,12 +163,13 @@ impl SixBit {
     }
 }
 
-/// 256 columns share a half-precision scale; each `GROUP` of them, 16 or 32, multiply it by a signed byte.
+/// 256 columns share a half-precision scale; each `GROUP` of them, 16 or 32, multiply it by a signed byte and divide it by
+/// `DIVISOR`, a power of two.
 ///
 /// A record: 16 halves, then for each group the bytes of 16 rows.
-pub(super) struct SignedByte<const GROUP: usize>;
+pub(super) struct SignedByte<const GROUP: usize, const DIVISOR: u32 = 1>;
 
-impl<const GROUP: usize> Scales for SignedByte<GROUP> {
+impl<const GROUP: usize, const DIVISOR: u32> Scales for SignedByte<GROUP, DIVISOR> {
     const SPAN: usize = 256;
     const BYTES: usize = (2 + 256 / GROUP) * LANES;
     const HALVES: bool = GROUP == 16;
@@ -178,7 +179,7 @@ impl<const GROUP: usize> Scales for SignedByte<GROUP> {
         let in_block = BLOCK / GROUP;
         // SAFETY: the record is 16 halves and the groups' bytes; `out` takes 8 blocks.
         unsafe {
-            let d = simd.load_f16(record);
+            let d = simd.mul(simd.load_f16(record), simd.splat(1.0 / DIVISOR as f32));
             for j in 0..256 / GROUP {
                 let scale = simd.mul(d, simd.load_i8(record.add((2 + j) * LANES)));
                 simd.store(out.add(j / in_block * stride + j % in_block * LANES), scale);
@@ -187,7 +188,7 @@ impl<const GROUP: usize> Scales for SignedByte<GROUP> {
     }
 }
 
-impl<const GROUP: usize> SignedByte<GROUP> {
+impl<const GROUP: usize, const DIVISOR: u32> SignedByte<GROUP, DIVISOR> {
     /// Writes a row's scales to its lane.
     pub(super) fn pack_lane(d: [u8; 2], scales: &[i8], lane: usize, out: &mut [u8]) {
         put(out, 2 * lane, &d);

@@ -4,7 +4,7 @@
 //!
 //! - quantized weights: per block of 32 columns exact integer dots `c` (one, or one for each half), then
 //!   `t = c·s`, `t = c'·s' + t` for a second half, `t = (m/128)·(−128·Σq) + t` for each minimum, `y = t·d + y`;
-//! - float weights: `y = w·x + y`, column after column.
+//! - float weights: `a = w·x + a` for the even columns, `b = w·x + b` for the odd ones, `y = a + b`.
 //!
 //! `y` may rest in memory between two panels of columns, which changes nothing.
 //!
@@ -24,6 +24,8 @@ pub(super) const MAX_ROWS: usize = 6;
 /// Tiles that the largest kernel takes.
 pub(super) const MAX_TILES: usize = 2;
 
+/// Columns of floats between two looks ahead.
+pub(super) const COLUMNS_A_STEP: usize = 16;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
@@ -40,7 +42,7 @@ pub(super) struct Strip<X> {
     pub(super) len: usize,
     pub(super) outputs: [usize; MAX_TILES],
     /// Weights that will be needed next, one place for each tile, and how many cache lines from there on to ask for with
-    /// every block.
+    /// every block, or every [`COLUMNS_A_STEP`] columns of floats.
     pub(super) ahead: [*const u8; MAX_TILES],
     pub(super) ahead_lines: usize,
     /// Whether `y` starts from zero, not from what is there.
@@ -64,6 +66,17 @@ impl<X> Strip<X> {
             }
         }
         sums
+    }
+
+    /// Asks for the next lines of each place, and moves the places behind them.
+    #[inline(always)]
+    pub(super) fn look_ahead<S: Simd, const T: usize>(&self, simd: S, ahead: &mut [*const u8; T]) {
+        for place in ahead {
+            for line in 0..self.ahead_lines {
+                simd.prefetch(place.wrapping_add(line * LINE));
+            }
+            *place = place.wrapping_add(self.ahead_lines * LINE);
+        }
     }
 
     /// Puts the sums where they belong.
@@ -271,12 +284,7 @@ impl<K: Recipe, const R: usize, const T: usize> Job for QuantizedStrip<'_, K, R,
         unsafe {
             let mut sums = strip.load::<S, R, T>(simd);
             for _ in 0..strip.len {
-                for t in 0..T {
-                    for line in 0..strip.ahead_lines {
-                        simd.prefetch(ahead[t].wrapping_add(line * LINE));
-                    }
-                    ahead[t] = ahead[t].wrapping_add(strip.ahead_lines * LINE);
-                }
+                strip.look_ahead(simd, &mut ahead);
                 Self::block(simd, weights, scales, x, &mut sums);
                 for t in 0..T {
                     weights[t] = weights[t].add(block_bytes);

@@ -82,6 +82,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: see the head of this block.
+        unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
+    }
+
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: see the head of this block.
         unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }

@@ -58,6 +58,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: see the head of this block.
         unsafe { _mm512_mul_ps(a, b) }

@@ -52,6 +52,7 @@ pub(crate) trait Simd: Copy + 'static {
 
     fn zero(self) -> Self::F;
     fn splat(self, value: f32) -> Self::F;
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a × b`.
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a × b + c`; fused on every path but the portable one.

@@ -39,6 +39,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] + b[i])
+    }
+
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         from_fn(|i| a[i] * b[i])
     }

@@ -11,7 +11,7 @@ use super::panels::{Packed, Panels, Raw, Widened};
 use super::raw::PANEL_BYTES;
 use super::scales::{Scales, vectors};
 use super::simd::{Job, LANES, Simd, with_simd};
-use super::strip::{COLUMNS_A_STEP, LINE, MAX_ROWS, MAX_TILES, QuantizedStrip, Strip};
+use super::strip::{COLUMNS_A_STEP, LINE, MAX_ROWS, MAX_TILES, QuantizedStrip, Recipe, Strip};
 use bantam_gguf::GgmlType;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -146,10 +146,24 @@ fn tiles_at_once<S: Simd>(rows: usize, waits_for_memory: bool) -> usize {
     if rows <= 2 || waits_for_memory { 1 } else { S::TILES }
 }
 
-/// Whether kernels for weights of `bits` bits work faster on `rows` rows than memory delivers the weights. Then the hardware's
+/// What a row costs the kernels, in bits of a weight that memory delivers in the same time.
+#[derive(Clone, Copy)]
+enum RowCost {
+    Quantized = 2,
+    QuantizedInHalves = 8,
+    Float = 16,
+}
+
+/// Whether the kernels work faster on `rows` rows than memory delivers weights of `bits` bits. Then the hardware's
 /// prefetching is best left alone; otherwise asking for weights ahead of time hides that they come from memory.
-fn waits_for_memory(bits: usize, halves: bool, rows: usize) -> bool {
-    rows <= MAX_ROWS_OF_A_TILE && rows * if halves { 8 } else { 2 } <= bits
+fn waits_for_memory(bits: usize, rows: usize, cost: RowCost) -> bool {
+    rows <= MAX_ROWS_OF_A_TILE && rows * cost as usize <= bits
+}
+
+/// The same for the quantized weights of `K`.
+fn quantized_wait<K: Recipe>(rows: usize) -> bool {
+    let cost = if K::HALVES { RowCost::QuantizedInHalves } else { RowCost::Quantized };
+    waits_for_memory(K::Codes::BITS, rows, cost)
 }
 
 /// How the runs over a panel share out to ask for the lines of the next one.
@@ -218,7 +232,7 @@ impl<K: Panels> Job for QuantizedProduct<'_, K> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let rows = self.0.batch.rows;
-        let tiles = tiles_at_once::<S>(rows, waits_for_memory(K::Codes::BITS, K::HALVES, rows));
+        let tiles = tiles_at_once::<S>(rows, quantized_wait::<K>(rows));
         for tile in self.0.tiles.clone().step_by(tiles) {
             for panel in K::panels(self.0.weights) {
                 self.panel(simd, tile, tiles, panel);
@@ -249,7 +263,7 @@ impl<K: Panels> QuantizedProduct<'_, K> {
     /// Points `strip` to the panel that comes next, and says how the runs of `limit` rows ask for it.
     fn look_ahead(&self, tile: usize, tiles: usize, panel: Panel, limit: usize, strip: &mut Strip<QBlock>) -> Ahead {
         let (weights, rows) = (self.0.weights, self.0.batch.rows);
-        if waits_for_memory(K::Codes::BITS, K::HALVES, rows) {
+        if quantized_wait::<K>(rows) {
             return Ahead::default();
         }
         // Panels of a tile are neighbours; from the last one it is as many tiles to the next one's first.
@@ -290,7 +304,7 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
         let product = self.0;
         let Activations::Float { values, stride } = product.batch.input else { return };
         let rows = product.batch.rows;
-        let waits = waits_for_memory(8 * W::BYTES, false, rows);
+        let waits = waits_for_memory(8 * W::BYTES, rows, RowCost::Float);
         let tiles = tiles_at_once::<S>(rows, waits);
         let mut strip = blank();
         strip.len = product.weights.cols();

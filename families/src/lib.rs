@@ -14,6 +14,7 @@ mod laguna;
 mod llama;
 mod muse_glimmer;
 mod qwen;
+mod qwen35;
 mod registry;
 
 pub use gemma::Gemma;
@@ -23,4 +24,5 @@ pub use laguna::Laguna;
 pub use llama::Llama;
 pub use muse_glimmer::MuseGlimmer;
 pub use qwen::Qwen;
+pub use qwen35::Qwen35;
 pub use registry::{Described, architectures, describe, described, families, family};

@@ -2,7 +2,7 @@
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
 
-use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, Qwen};
+use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, Qwen, Qwen35};
 
 static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma, &MuseGlimmer];
 
@@ -32,6 +32,18 @@ static DESCRIBED: &[Described] = &[
             "`glu` with softplus",
             "`route` by sigmoid with a bias",
             "`experts` of one matrix",
+        ],
+    },
+    Described {
+        family: &Qwen35,
+        lacking: &[
+            "`short_conv`",
+            "`delta_rule`",
+            "`slice`",
+            "`norm` to length 1",
+            "`affine`",
+            "`activate` with softplus",
+            "`mul` by a factor per row",
         ],
     },
 ];

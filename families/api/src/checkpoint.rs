@@ -234,6 +234,27 @@ impl Fields<'_> {
         })
     }
 
+    /// Integers, if given.
+    ///
+    /// # Errors
+    /// If the value is no array of integers of 0 or more.
+    pub fn integers_opt(&self, key: &str) -> Result<Option<Vec<u64>>, FamilyError> {
+        let integer = |v: &MetaValue| if let MetaValue::Uint(n) = v { Some(*n) } else { None };
+        self.typed(key, "a short array of integers of 0 or more", |v| match v {
+            MetaValue::Array(a) => a.iter().map(integer).collect(),
+            _ => None,
+        })
+    }
+
+    /// A bool for each layer, if given.
+    ///
+    /// # Errors
+    /// If the value is no array of bools, or one of another length.
+    pub fn bools_opt(&self, key: &str, layers: usize) -> Result<Option<Vec<bool>>, FamilyError> {
+        let flags = self.bools_per_layer(key, layers);
+        self.typed(key, &format!("an array of {layers} bools"), |_| flags.clone())
+    }
+
     /// An array of bools with one per layer; `None` if not given or of another kind.
     pub fn bools_per_layer(&self, key: &str, layers: usize) -> Option<Vec<bool>> {
         match self.checkpoint.metadata.get(&format!("{}{key}", self.prefix)) {

@@ -80,15 +80,8 @@ impl AttentionWeights {
     /// The tensor that does not fit.
     pub(crate) fn declare(t: &mut Tensors<'_>, shape: AttentionShape) -> Result<Self, FamilyError> {
         let (q_rows, k_rows, v_rows) = (shape.query_rows(), shape.key_rows(), shape.value_rows());
-        let [q, k, v] = if t.has("attn_qkv") {
-            t.split_rows("attn_qkv", [("attn_q", q_rows), ("attn_k", k_rows), ("attn_v", v_rows)], shape.hidden)?
-        } else {
-            [
-                t.matrix("attn_q", q_rows, shape.hidden)?,
-                t.matrix("attn_k", k_rows, shape.hidden)?,
-                t.matrix("attn_v", v_rows, shape.hidden)?,
-            ]
-        };
+        let parts = [("attn_q", q_rows), ("attn_k", k_rows), ("attn_v", v_rows)];
+        let [q, k, v] = t.split_or_fused("attn_qkv", parts, shape.hidden)?;
         Self::assemble(t, shape, [q, k], Values::Projected(v))
     }
 
@@ -167,8 +160,19 @@ pub(crate) fn attended(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how:
     };
     let q = prepared(g, ["q_norm", "q_rope"], q, w.q_norm.as_deref(), shape.key_dim, &how);
     let k = prepared(g, ["k_norm", "k_rope"], k, w.k_norm.as_deref(), shape.key_dim, &how);
+    let op = over_own_keys(g, shape, [q, k, v], &how);
+    g.attention("attn", op)
+}
+
+/// Attention over keys and values that the layer stores itself.
+pub(crate) fn over_own_keys(
+    g: &mut GraphBuilder,
+    shape: AttentionShape,
+    [q, k, v]: [String; 3],
+    how: &Attending<'_>,
+) -> Attention {
     let [k_state, v_state] = caches(g, shape, how.window);
-    let op = Attention {
+    Attention {
         q,
         k: Some(k),
         v: Some(v),
@@ -178,8 +182,7 @@ pub(crate) fn attended(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how:
         scale: how.scale,
         window: how.window,
         ..Attention::default()
-    };
-    g.attention("attn", op)
+    }
 }
 
 /// Queries or keys as attention reads them: normed head by head, if there is a weight for it, and rotated.
@@ -219,6 +222,6 @@ pub(crate) fn attention_scale(fields: &Fields<'_>, key_dim: usize) -> Result<f32
 }
 
 /// `1/√n`, rounded once.
-fn inverse_sqrt(n: usize) -> f32 {
+pub(crate) fn inverse_sqrt(n: usize) -> f32 {
     (1.0 / (n as f64).sqrt()) as f32
 }

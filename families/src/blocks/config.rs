@@ -8,6 +8,11 @@ use super::listed_tokens;
 /// Largest size that is accepted from metadata: far above any model.
 const MAX_EXTENT: usize = 1 << 31;
 
+const TABLE: &str = "token_embd.weight";
+
+/// Most layers that are accepted from metadata: far above any model.
+const MAX_LAYERS: usize = 1 << 12;
+
 /// One size per layer.
 #[derive(Clone, Debug)]
 pub(crate) struct PerLayer(Vec<usize>);
@@ -72,7 +77,7 @@ impl DecoderSizes {
     /// The key or tensor that does not fit.
     pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
-        let layers = layer_count(checkpoint)?;
+        let layers = layer_count(&fields)?;
         let hidden = extent(&fields, "embedding_length")?;
         let heads = heads(&fields, layers)?;
         Ok(DecoderSizes {
@@ -89,21 +94,32 @@ impl DecoderSizes {
     }
 }
 
-/// Layers; each has tensors, so more layers than tensors is a damaged file, found before anything of that size is made.
-fn layer_count(checkpoint: &Checkpoint) -> Result<usize, FamilyError> {
-    let fields = checkpoint.fields();
+impl DecoderSizes {
+    /// Checks that a draft of these sizes reads and proposes the tokens of `target`, and rows as wide.
+    ///
+    /// # Errors
+    /// Both shapes of the embedding table.
+    pub(crate) fn fits(&self, target: &DecoderSizes) -> Result<(), FamilyError> {
+        let (found, expected) = ([self.vocab, self.hidden], [target.vocab, target.hidden]);
+        if found == expected {
+            return Ok(());
+        }
+        let expected = format!("shape {expected:?} as in the file of the model that it drafts for");
+        Err(FamilyError::Tensor { tensor: TABLE.into(), expected, found: format!("{found:?}") })
+    }
+}
+
+/// Layers, few enough to list them.
+fn layer_count(fields: &Fields<'_>) -> Result<usize, FamilyError> {
     let layers = fields.size("block_count")?;
-    let tensors = checkpoint.tensors.len();
-    if layers > tensors {
-        let expected = format!("at most the number of tensors ({tensors})");
-        return Err(fields.wrong("block_count", &expected, &layers.to_string()));
+    if layers > MAX_LAYERS {
+        return Err(fields.wrong("block_count", &format!("at most {MAX_LAYERS}"), &layers.to_string()));
     }
     Ok(layers)
 }
 
 /// Rows of the embedding table, which has one for every token of the tokenizer and sometimes padding.
 fn vocabulary(checkpoint: &Checkpoint, hidden: usize) -> Result<usize, FamilyError> {
-    const TABLE: &str = "token_embd.weight";
     let wrong = |expected: String, found: &[usize]| FamilyError::Tensor {
         tensor: TABLE.into(),
         expected,

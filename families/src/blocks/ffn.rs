@@ -132,6 +132,19 @@ impl Ffn {
     }
 }
 
+impl Ffn {
+    /// Experts with a gate on the shared one; a dense block as it is.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn with_shared_gate(self, t: &mut Tensors<'_>, hidden: usize) -> Result<Self, FamilyError> {
+        match self {
+            Ffn::Experts(mixture) => Ok(Ffn::Experts(Box::new(mixture.with_shared_gate(t, hidden)?))),
+            dense => Ok(dense),
+        }
+    }
+}
+
 /// Feed-forward of one layer: from the normed residual row to what is added to it.
 pub(crate) fn ffn(g: &mut GraphBuilder, x: &str, weights: &Ffn, act: Act) -> String {
     match weights {

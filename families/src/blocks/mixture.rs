@@ -124,6 +124,8 @@ pub(crate) struct Mixture {
     down: String,
     scales: Option<ExpertScales>,
     shared: Option<Gated>,
+    /// One number a row, whose sigmoid scales the shared expert.
+    shared_gate: Option<Projection>,
 }
 
 impl Mixture {
@@ -173,14 +175,36 @@ impl Mixture {
         let down = t.exactly("ffn_down_exps.weight", &[count, hidden, width])?;
         let bias = biased_choice.then(|| t.exactly("exp_probs_b.bias", &[count])).transpose()?;
         let shared = shared_width.map(|width| Gated::declare(t, "_shexp", width, hidden)).transpose()?;
-        Ok(Mixture { router: Router::new(router, bias, shape.routing), gate, up, down, scales: None, shared })
+        Ok(Mixture {
+            router: Router::new(router, bias, shape.routing),
+            gate,
+            up,
+            down,
+            scales: None,
+            shared,
+            shared_gate: None,
+        })
+    }
+
+    /// Adds `ffn_gate_inp_shexp`, the gate of the shared expert.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn with_shared_gate(mut self, t: &mut Tensors<'_>, hidden: usize) -> Result<Self, FamilyError> {
+        self.shared_gate = Some(t.matrix("ffn_gate_inp_shexp", 1, hidden)?);
+        Ok(self)
     }
 
     /// Routed and shared experts of `x`, added up.
     pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str, act: Act) -> String {
         let Some(shared) = &self.shared else { return self.routed(g, "ffn_out", x, x, act) };
         let routed = self.routed(g, "ffn_routed", x, x, act);
-        let shared = shared.apply(g, "ffn_shared", x, act);
+        let mut shared = shared.apply(g, "ffn_shared", x, act);
+        if let Some(gate) = &self.shared_gate {
+            let gate = gate.apply(g, "ffn_shared_weight", x);
+            let gate = g.activate("ffn_shared_share", &gate, Act::Sigmoid);
+            shared = g.mul("ffn_shared_weighted", &shared, &gate);
+        }
         g.add("ffn_out", &routed, &shared)
     }
 

@@ -2,7 +2,11 @@
 
 mod attention;
 mod config;
+mod delta_net;
+mod draft;
 mod ffn;
+mod gated_attention;
+mod hybrid;
 mod mixture;
 mod rope;
 mod tensors;
@@ -13,10 +17,14 @@ pub(crate) use attention::{
     prepared,
 };
 pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt, positive_opt};
+pub(crate) use delta_net::{DeltaNet, DeltaNetShape};
+pub(crate) use draft::{DraftInput, chain, trunk_layers};
 pub(crate) use ffn::{Ffn, FfnShape, Gated, dense_layers, dense_width, ffn};
+pub(crate) use gated_attention::GatedAttention;
+pub(crate) use hybrid::Hybrid;
 pub(crate) use mixture::{Mixture, MixtureShape, Routing, ValueMixture, counts, scoring, weights_scale};
 pub(crate) use rope::RopeConfig;
-pub(crate) use tensors::{Projection, Tensors, output_matrix};
+pub(crate) use tensors::{Origin, Projection, Tensors, output_matrix};
 pub(crate) use windows::{Period, Windows};
 
 use bantam_family_api::{ChatFormat, Checkpoint, FamilyError, MetaValue};

@@ -11,11 +11,22 @@ use bantam_graph::{GraphBuilder, WeightExpr};
 pub(crate) struct Tensors<'a> {
     checkpoint: &'a Checkpoint,
     graph: &'a mut GraphBuilder,
+    /// What weights call the checkpoint's tensors by, before their name.
+    file: &'static str,
     prefix: String,
 }
 
+/// Which of a model's checkpoints tensors lie in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// The model's own.
+    Model,
+    /// That of a draft which comes in a file of its own.
+    DraftFile,
+}
+
 /// A matrix and its bias, if the checkpoint has one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Projection {
     weight: String,
     bias: Option<String>,
@@ -26,21 +37,58 @@ impl Projection {
     pub(crate) fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str) -> String {
         g.linear(name, x, &self.weight, self.bias.as_deref())
     }
+
+    /// The same matrix with a bias of another name.
+    pub(crate) fn with_bias(self, bias: String) -> Self {
+        Projection { bias: Some(bias), ..self }
+    }
+
+    /// `x·Wᵀ` of each of `runs` equal runs of `x`; a bias is not applied.
+    pub(crate) fn apply_to_runs(&self, g: &mut GraphBuilder, name: &str, x: &str, runs: usize) -> String {
+        g.linear_runs(name, x, &self.weight, runs)
+    }
 }
 
 impl<'a> Tensors<'a> {
     /// For tensors outside the layers.
     pub(crate) fn new(checkpoint: &'a Checkpoint, graph: &'a mut GraphBuilder) -> Self {
-        Tensors { checkpoint, graph, prefix: String::new() }
+        Self::of(Origin::Model, checkpoint, graph)
+    }
+
+    /// As [`Tensors::new`], for any of the model's checkpoints.
+    pub(crate) fn of(origin: Origin, checkpoint: &'a Checkpoint, graph: &'a mut GraphBuilder) -> Self {
+        let file = match origin {
+            Origin::Model => "",
+            Origin::DraftFile => "draft.",
+        };
+        Tensors { checkpoint, graph, file, prefix: String::new() }
     }
 
     /// For the tensors `blk.LAYER.*`.
     pub(crate) fn layer(&mut self, layer: usize) -> Tensors<'_> {
-        Tensors { checkpoint: self.checkpoint, graph: self.graph, prefix: format!("blk.{layer}.") }
+        Tensors { checkpoint: self.checkpoint, graph: self.graph, file: self.file, prefix: format!("blk.{layer}.") }
     }
 
     fn full(&self, name: &str, part: &str) -> String {
         format!("{}{name}.{part}", self.prefix)
+    }
+
+    /// A weight that is a tensor, once that was checked.
+    fn whole(&mut self, tensor: &str, shape: &[usize]) -> String {
+        self.graph.tensor(&format!("{}{tensor}", self.file), shape)
+    }
+
+    /// A weight, called like a tensor, that is made of the checkpoint's tensors.
+    fn made(&mut self, name: &str, shape: &[usize], expr: WeightExpr) -> String {
+        self.graph.weight(&format!("{}{name}", self.file), shape, expr)
+    }
+
+    fn expr(&self, tensor: &str) -> WeightExpr {
+        WeightExpr::Tensor(format!("{}{tensor}", self.file))
+    }
+
+    fn slice(&self, tensor: &str, axis: usize, start: usize, len: usize) -> WeightExpr {
+        WeightExpr::Slice { of: Box::new(self.expr(tensor)), axis, start, len }
     }
 
     /// Whether the checkpoint has `NAME.weight`.
@@ -76,7 +124,7 @@ impl<'a> Tensors<'a> {
             return Ok(Projection { weight, bias: None });
         }
         self.checkpoint.expect(&bias, &[rows])?;
-        Ok(Projection { weight, bias: Some(self.graph.tensor(&bias, &[rows])) })
+        Ok(Projection { weight, bias: Some(self.whole(&bias, &[rows])) })
     }
 
     /// The matrix `NAME.weight` `[rows, cols]` alone: what stands beside it is the caller's to apply or refuse.
@@ -95,7 +143,7 @@ impl<'a> Tensors<'a> {
     pub(crate) fn exactly(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
         self.checkpoint.expect(&tensor, shape)?;
-        Ok(self.graph.tensor(&tensor, shape))
+        Ok(self.whole(&tensor, shape))
     }
 
     /// As [`Tensors::exactly`], every entry times `factor`.
@@ -105,8 +153,8 @@ impl<'a> Tensors<'a> {
     pub(crate) fn exactly_times(&mut self, name: &str, shape: &[usize], factor: f32) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
         self.checkpoint.expect(&tensor, shape)?;
-        let of = Box::new(WeightExpr::Tensor(tensor.clone()));
-        Ok(self.graph.weight(&tensor, shape, WeightExpr::Affine { of, scale: factor, offset: 0.0 }))
+        let of = Box::new(self.expr(&tensor));
+        Ok(self.made(&tensor, shape, WeightExpr::Affine { of, scale: factor, offset: 0.0 }))
     }
 
     /// Rows of `NAME.weight` of this layer as the checkpoint has them; `None` if it is missing or no matrix.
@@ -137,16 +185,35 @@ impl<'a> Tensors<'a> {
         }
         let mut start = 0;
         Ok(parts.map(|(name, rows)| {
-            let rows_of = |tensor: &str| slice(tensor, 0, start, rows);
             let part = self.full(name, "weight");
             let part_bias = self.full(name, "bias");
             let projection = Projection {
-                weight: self.graph.weight(&part, &[rows, cols], rows_of(&weight)),
-                bias: has_bias.then(|| self.graph.weight(&part_bias, &[rows], rows_of(&bias))),
+                weight: self.made(&part, &[rows, cols], self.slice(&weight, 0, start, rows)),
+                bias: has_bias.then(|| self.made(&part_bias, &[rows], self.slice(&bias, 0, start, rows))),
             };
             start += rows;
             projection
         }))
+    }
+
+    /// Matrices of their own; or all in the rows of `FUSED.weight`, where the checkpoint has that.
+    ///
+    /// # Errors
+    /// If one is missing or has another shape, or has a scale beside it.
+    pub(crate) fn split_or_fused<const N: usize>(
+        &mut self,
+        fused: &str,
+        parts: [(&str, usize); N],
+        cols: usize,
+    ) -> Result<[Projection; N], FamilyError> {
+        if self.has(fused) {
+            return self.split_rows(fused, parts, cols);
+        }
+        let mut found = parts.map(|_| Projection::default());
+        for (projection, (name, rows)) in found.iter_mut().zip(parts) {
+            *projection = self.matrix(name, rows, cols)?;
+        }
+        Ok(found)
     }
 
     /// The gate and up matrices of all experts, `[experts, ffn, cols]` each, which lie one after the other in each
@@ -167,7 +234,7 @@ impl<'a> Tensors<'a> {
         let mut start = 0;
         Ok(parts.map(|name| {
             let part = self.full(name, "weight");
-            let part = self.graph.weight(&part, &[experts, ffn, cols], slice(&tensor, 1, start, ffn));
+            let part = self.made(&part, &[experts, ffn, cols], self.slice(&tensor, 1, start, ffn));
             start += ffn;
             part
         }))
@@ -177,7 +244,7 @@ impl<'a> Tensors<'a> {
         self.refuse(name, "scale")?;
         let weight = self.full(name, "weight");
         self.checkpoint.expect(&weight, shape)?;
-        Ok(self.graph.tensor(&weight, shape))
+        Ok(self.whole(&weight, shape))
     }
 
     /// Fails if there is `NAME.PART`, which would go unapplied.
@@ -194,10 +261,6 @@ impl<'a> Tensors<'a> {
         }
         Ok(())
     }
-}
-
-fn slice(tensor: &str, axis: usize, start: usize, len: usize) -> WeightExpr {
-    WeightExpr::Slice { of: Box::new(WeightExpr::Tensor(tensor.into())), axis, start, len }
 }
 
 /// The matrix from the last hidden row to the logits: `output`, or the embedding table where there is none (tied).

@@ -33,19 +33,19 @@ fn routes(model: &Model) -> Vec<(&str, &Route)> {
 #[test]
 fn what_no_backend_runs_is_refused_with_the_ops_that_it_lacks() {
     for described in bantam_families::described() {
-        for architecture in described.family.architectures() {
-            let of_it: Vec<Fixture> =
-                fixtures().into_iter().filter(|f| f.checkpoint.architecture == *architecture).collect();
-            let error = bantam_families::describe(&of_it[0].checkpoint).unwrap_err().to_string();
+        let takes = |f: &Fixture| described.family.architectures().contains(&f.checkpoint.architecture.as_str());
+        let fixtures: Vec<Fixture> = fixtures().into_iter().filter(takes).collect();
+        let nodes: Vec<_> = fixtures.iter().flat_map(|f| describe(f).text.nodes).collect();
+        let ops: Vec<serde_json::Value> = nodes.iter().map(|node| serde_json::to_value(&node.op).unwrap()).collect();
+        for fixture in &fixtures {
+            let architecture = &fixture.checkpoint.architecture;
+            let error = bantam_families::describe(&fixture.checkpoint).unwrap_err().to_string();
             assert!(error.contains(&format!("`{architecture}` is described")), "{error}");
-            let graphs: Vec<_> = of_it.iter().map(|f| describe(f).text).collect();
-            let ops: Vec<serde_json::Value> =
-                graphs.iter().flat_map(|g| &g.nodes).map(|node| serde_json::to_value(&node.op).unwrap()).collect();
-            for lacking in described.lacking {
-                assert!(error.contains(lacking), "{error}");
-                let op = lacking.split('`').nth(1).unwrap();
-                assert!(ops.iter().any(|json| json.get(op).is_some()), "{architecture} has no `{op}`");
-            }
+            described.lacking.iter().for_each(|lacking| assert!(error.contains(lacking), "{error}"));
+        }
+        for lacking in described.lacking {
+            let op = lacking.split('`').nth(1).unwrap();
+            assert!(ops.iter().any(|json| json.get(op).is_some()), "{} has no `{op}`", described.family.name());
         }
     }
 }
@@ -160,4 +160,28 @@ fn what_no_k2_horizon_has_is_refused_by_key_or_tensor() {
         k2.put("blk.1.attn_q_norm.weight", norm);
     });
     assert!(message.contains("blk.1.attn_q_norm.weight"), "{message}");
+}
+
+#[test]
+fn layers_of_qwen_35_attend_by_flag_or_interval() {
+    let attending = |change: &dyn Fn(&mut Fixture)| -> Vec<bool> {
+        let mut qwen = fixture("qwen35-mtp");
+        change(&mut qwen);
+        let nodes = describe(&qwen).text.nodes;
+        (0..3).map(|i| nodes.iter().any(|node| node.name == format!("attn.{i}"))).collect()
+    };
+    assert_eq!(attending(&|_| {}), [false, false, true]);
+    let flags = MetaValue::Array([true, true, false, true].map(MetaValue::Bool).into());
+    assert_eq!(attending(&|f| f.set("attention.recurrent_layers", flags.clone())), [false, false, true]);
+    for (key, value) in [
+        ("attention.recurrent_layers", MetaValue::Array(vec![MetaValue::Bool(true); 3])),
+        ("attention.recurrent_layers", MetaValue::Bool(true)),
+        ("nextn_predict_layers", MetaValue::Uint(2)),
+        ("ssm.conv_kernel", MetaValue::Uint(1)),
+        ("ssm.time_step_rank", MetaValue::Uint(3)),
+        ("ssm.inner_size", MetaValue::Uint(63)),
+    ] {
+        let message = refusal("qwen35-mtp", |f| f.set(key, value));
+        assert!(message.contains(&format!("qwen35.{key}")), "{key}: {message}");
+    }
 }

@@ -25,12 +25,12 @@ fn run(fixture: &Fixture) -> Run {
     Run { prompt_rows: prompt.len(), values, logits }
 }
 
-fn largest_difference(found: &[f64], expected: &[f32]) -> f64 {
+pub(crate) fn largest_difference(found: &[f64], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     found.iter().zip(expected).map(|(a, &b)| (a - f64::from(b)).abs()).fold(0.0, f64::max)
 }
 
-fn argmax(row: &[f64]) -> usize {
+pub(crate) fn argmax(row: &[f64]) -> usize {
     (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap()
 }
 

@@ -2,11 +2,10 @@
 
 use std::sync::LazyLock;
 
-use bantam_family_api::{Checkpoint, MetaValue};
-use bantam_graph::Graph;
+use bantam_family_api::{Checkpoint, MetaValue, Model};
 use proptest::prelude::*;
 
-use crate::support::{describe, fixtures};
+use crate::support::{describe, fixtures, graphs};
 
 static CHECKPOINTS: LazyLock<Vec<Checkpoint>> =
     LazyLock::new(|| fixtures().into_iter().map(|fixture| fixture.checkpoint).collect());
@@ -18,15 +17,15 @@ fn is_optional(tensor: &str) -> bool {
     tensor == "output.weight" || tensor == "rope_freqs.weight" || tensor.ends_with(".bias") || values
 }
 
-fn reads(graph: &Graph, tensor: &str) -> bool {
-    graph.weights.iter().any(|weight| weight.expr.tensors().contains(&tensor))
+fn reads(model: &Model, tensor: &str) -> bool {
+    graphs(model).iter().flat_map(|graph| &graph.weights).any(|weight| weight.expr.tensors().contains(&tensor))
 }
 
 #[test]
 fn every_tensor_of_the_fixtures_is_used() {
     for checkpoint in &*CHECKPOINTS {
-        let graph = describe(checkpoint).unwrap().text;
-        checkpoint.tensors.keys().for_each(|tensor| assert!(reads(&graph, tensor), "{tensor}"));
+        let model = describe(checkpoint).unwrap();
+        checkpoint.tensors.keys().for_each(|tensor| assert!(reads(&model, tensor), "{tensor}"));
     }
 }
 
@@ -37,7 +36,7 @@ fn a_missing_tensor_is_named_unless_it_is_optional() {
             let mut damaged = checkpoint.clone();
             damaged.tensors.remove(tensor);
             match describe(&damaged) {
-                Ok(model) => assert!(is_optional(tensor) && !reads(&model.text, tensor), "{tensor}"),
+                Ok(model) => assert!(is_optional(tensor) && !reads(&model, tensor), "{tensor}"),
                 Err(e) => assert!(e.to_string().contains(tensor.as_str()), "{tensor}: {e}"),
             }
         }
@@ -78,12 +77,13 @@ fn sizes_that_cannot_be_are_refused_by_key() {
         ("rope.dimension_count", 1 << 20),
         ("feed_forward_length", u64::MAX),
     ];
-    for checkpoint in CHECKPOINTS.iter().filter(|c| c.architecture != "qwen3moe") {
-        for (key, value) in cases {
+    for checkpoint in &*CHECKPOINTS {
+        let has_dense_layers = checkpoint.has("blk.0.ffn_gate.weight");
+        for (key, value) in cases.into_iter().filter(|(key, _)| has_dense_layers || *key != "feed_forward_length") {
             let key = format!("{}.{key}", checkpoint.architecture);
             let mut damaged = checkpoint.clone();
             damaged.metadata.insert(key.clone(), MetaValue::Uint(value));
-            let message = describe(&damaged).unwrap_err().to_string();
+            let message = describe(&damaged).err().unwrap_or_else(|| panic!("{key} = {value} is taken")).to_string();
             assert!(message.contains(&key), "{key} = {value}: {message}");
         }
     }
@@ -137,7 +137,12 @@ fn damage() -> impl Strategy<Value = Damage> {
 /// Keys that families read, beside those that the fixture has.
 const KEYS: &[&str] = &[
     "attention.group_norm_groups",
+    "attention.compress_ratios",
+    "attention.indexer.head_count",
+    "attention.indexer.key_length",
+    "attention.indexer.top_k",
     "attention.key_length_swa",
+    "attention.recurrent_layers",
     "attention.shared_kv_layers",
     "attention.value_expert_count",
     "attention.value_expert_used_count",
@@ -155,6 +160,9 @@ const KEYS: &[&str] = &[
     "attention.sliding_window",
     "attention.sliding_window_pattern",
     "final_logit_softcapping",
+    "full_attention_interval",
+    "nextn_predict_layers",
+    "ple.layers",
     "rope.dimension_count",
     "rope.dimension_count_swa",
     "rope.freq_base_swa",
@@ -203,10 +211,9 @@ proptest! {
         let mut checkpoint = CHECKPOINTS[which % CHECKPOINTS.len()].clone();
         damages.into_iter().for_each(|damage| apply(&mut checkpoint, damage));
         if let Ok(model) = describe(&checkpoint) {
-            bantam_graph::check(&model.text).unwrap();
-            prop_assert!(model.text.nodes.len() <= 40 * checkpoint.tensors.len());
-            for weight in &model.text.weights {
-                for tensor in weight.expr.tensors() {
+            for graph in graphs(&model) {
+                prop_assert!(graph.nodes.len() <= 40 * checkpoint.tensors.len());
+                for tensor in graph.weights.iter().flat_map(|weight| weight.expr.tensors()) {
                     prop_assert!(checkpoint.has(tensor), "{tensor}");
                 }
             }

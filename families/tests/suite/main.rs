@@ -4,6 +4,7 @@
 
 mod config;
 mod described;
+mod drafts;
 mod golden;
 mod hostile;
 mod interpreter;

@@ -5,8 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bantam_family_api::{Checkpoint, FamilyError, MetaValue, Model, TensorMeta};
+use bantam_family_api::{Checkpoint, Family, FamilyError, MetaValue, Model, TensorMeta};
 use bantam_gguf::{Array, GgufFile, Value, dequantize};
+use bantam_graph::Graph;
 
 use crate::interpreter::Tensor;
 
@@ -40,18 +41,38 @@ fn folders() -> Vec<PathBuf> {
     paths
 }
 
-/// Describes a checkpoint, also if no backend runs its family.
-pub(crate) fn describe(checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+/// The family of an architecture, also if no backend runs it.
+pub(crate) fn family(architecture: &str) -> &'static dyn Family {
     let described = bantam_families::described().iter().map(|described| described.family);
     let family = described
         .chain(bantam_families::families().iter().copied())
-        .find(|family| family.architectures().contains(&checkpoint.architecture.as_str()));
-    family.unwrap_or_else(|| panic!("no family takes `{}`", checkpoint.architecture)).describe(checkpoint)
+        .find(|family| family.architectures().contains(&architecture));
+    family.unwrap_or_else(|| panic!("no family takes `{architecture}`"))
+}
+
+/// Describes a checkpoint, also if no backend runs its family.
+pub(crate) fn describe(checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+    family(&checkpoint.architecture).describe(checkpoint)
+}
+
+/// All graphs of a model: the trunk, as its draft wants it, and those of the draft.
+pub(crate) fn graphs(model: &Model) -> Vec<Graph> {
+    model.draft.as_ref().map_or_else(|| vec![model.text.clone()], |draft| draft.graphs(&model.text).unwrap())
 }
 
 impl Fixture {
     fn read(folder: &Path) -> Self {
-        let file = GgufFile::open(folder.join("model.gguf")).unwrap();
+        Self::read_file(folder, "model.gguf")
+    }
+
+    /// The draft that lies in a file of its own beside the model, if there is one.
+    pub(crate) fn draft_file(&self) -> Option<Fixture> {
+        const FILE: &str = "draft.gguf";
+        self.folder.join(FILE).is_file().then(|| Self::read_file(&self.folder, FILE))
+    }
+
+    fn read_file(folder: &Path, file: &str) -> Self {
+        let file = GgufFile::open(folder.join(file)).unwrap();
         let expect = std::fs::read(folder.join("expect.json")).unwrap();
         let mut fixture = Fixture {
             name: folder.file_name().unwrap().to_string_lossy().into_owned(),
@@ -115,6 +136,7 @@ fn meta_value(value: &Value) -> MetaValue {
         Value::Array(Array::I32(sizes)) => {
             MetaValue::Array(sizes.iter().map(|&n| MetaValue::Uint(n.try_into().unwrap())).collect())
         }
+        Value::Array(Array::U64(numbers)) => MetaValue::Array(numbers.iter().map(|&n| MetaValue::Uint(n)).collect()),
         Value::Array(array) => {
             MetaValue::Omitted { r#type: array.element_type_name().into(), length: array.len() as u64 }
         }

@@ -15,6 +15,7 @@ mod llama;
 mod muse_glimmer;
 mod qwen;
 mod qwen35;
+mod qwen4exp;
 mod registry;
 
 pub use gemma::Gemma;
@@ -24,5 +25,6 @@ pub use laguna::Laguna;
 pub use llama::Llama;
 pub use muse_glimmer::MuseGlimmer;
 pub use qwen::Qwen;
+pub use qwen4exp::Qwen4Exp;
 pub use qwen35::Qwen35;
 pub use registry::{Described, architectures, describe, described, families, family};

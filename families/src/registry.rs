@@ -2,7 +2,7 @@
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
 
-use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, Qwen, Qwen35};
+use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, Qwen, Qwen4Exp, Qwen35};
 
 static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma, &MuseGlimmer];
 
@@ -44,6 +44,27 @@ static DESCRIBED: &[Described] = &[
             "`affine`",
             "`activate` with softplus",
             "`mul` by a factor per row",
+        ],
+    },
+    Described {
+        family: &Qwen4Exp,
+        lacking: &[
+            "`short_conv` with dilation",
+            "`delta_rule`",
+            "`slice`",
+            "`concat`",
+            "`norm` to length 1",
+            "`affine`",
+            "`activate` with softplus and signed root",
+            "`mul` by a factor per row",
+            "`dot`",
+            "`ngram_hash`",
+            "`stream_collapse`",
+            "`stream_update`",
+            "`pool`",
+            "`store`",
+            "`top_keys`",
+            "`attention` to chosen blocks",
         ],
     },
 ];

@@ -14,7 +14,7 @@ mod windows;
 
 pub(crate) use attention::{
     Attending, AttentionShape, AttentionWeights, attended, attention, attention_output, attention_scale, caches,
-    prepared,
+    inverse_sqrt, prepared,
 };
 pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt, positive_opt};
 pub(crate) use delta_net::{DeltaNet, DeltaNetShape};

@@ -185,3 +185,36 @@ fn layers_of_qwen_35_attend_by_flag_or_interval() {
         assert!(message.contains(&format!("qwen35.{key}")), "{key}: {message}");
     }
 }
+
+#[test]
+fn what_no_qwen4exp_has_is_refused_by_key_or_tensor() {
+    let uints = |numbers: &[u64]| MetaValue::Array(numbers.iter().map(|&n| MetaValue::Uint(n)).collect());
+    for (key, value) in [
+        ("attention.compress_ratios", uints(&[0, 0, 25, 0, 4])),
+        ("attention.compress_ratios", uints(&[0, 4])),
+        ("attention.indexer.key_length", MetaValue::Uint(10)),
+        ("ple.layers", uints(&[0, 1])),
+        ("ple.layers", uints(&[5])),
+        ("ple.ngram_size", MetaValue::Uint(1)),
+        ("ple.layer_multipliers", uints(&[1, 2])),
+        ("ple.head_offsets", uints(&[0, 89, 186, 1 << 32])),
+        ("ple.head_vocab_sizes", uints(&[89, 97, 101])),
+    ] {
+        let message = refusal("qwen4exp-sparse", |f| f.set(key, value));
+        assert!(message.contains(&format!("qwen4exp.{key}")), "{key}: {message}");
+    }
+    // A hash that reaches behind the table would read nothing.
+    let message = refusal("qwen4exp-sparse", |f| f.set("ple.head_offsets", uints(&[0, 89, 186, 314])));
+    assert!(message.contains("per_layer_token_embd.weight") && message.contains("[417, 12]"), "{message}");
+}
+
+#[test]
+fn a_qwen4exp_without_n_grams_or_indexers_has_neither() {
+    let mut plain = fixture("qwen4exp-dense");
+    plain.checkpoint.metadata.retain(|key, _| !key.contains(".ple.") && !key.contains("compress_ratios"));
+    plain.checkpoint.tensors.retain(|name, _| !name.contains("indexer."));
+    let model = describe(&plain);
+    let ops: Vec<&Op> = model.text.nodes.iter().map(|node| &node.op).collect();
+    assert!(!ops.iter().any(|op| matches!(op, Op::NgramHash(_) | Op::TopKeys(_) | Op::Pool(_))));
+    assert!(attentions(&model).iter().all(|attention| attention.select.is_none()));
+}

@@ -1,5 +1,7 @@
 //! Other layouts of the same numbers give the same logits.
 
+use bantam_family_api::MetaValue;
+
 use crate::{
     interpreter::{self, Tensor},
     support::{Fixture, describe, fixture},
@@ -20,7 +22,8 @@ fn assert_same_logits(changed: &Fixture, original: &Fixture) {
 }
 
 fn layers(fixture: &Fixture) -> usize {
-    (0..).take_while(|i| fixture.tensors.contains_key(&format!("blk.{i}.attn_norm.weight"))).count()
+    let has_layer = |i: &usize| fixture.tensors.keys().any(|name| name.starts_with(&format!("blk.{i}.")));
+    (0..).take_while(has_layer).count()
 }
 
 /// Joins tensors along their first axis.
@@ -33,7 +36,8 @@ fn joined(parts: Vec<Tensor>) -> Tensor {
 #[test]
 fn queries_keys_and_values_may_be_fused() {
     let plain = ["llama-dense", "qwen2-dense", "qwen3-dense", "gemma3-dense"];
-    for name in plain.into_iter().chain(["gemma4-ple", "laguna-perhead", "k2-horizon-yarn", "muse-glimmer-dense"]) {
+    let others = ["gemma4-ple", "laguna-perhead", "k2-horizon-yarn", "muse-glimmer-dense", "qwen35-yarn"];
+    for name in plain.into_iter().chain(others) {
         let original = fixture(name);
         let mut fused = original.clone();
         for i in 0..layers(&original) {
@@ -51,7 +55,8 @@ fn queries_keys_and_values_may_be_fused() {
 
 #[test]
 fn gates_and_ups_of_experts_may_be_fused() {
-    for (name, first) in [("qwen3moe-a", 0), ("laguna-perhead", 1), ("k2-horizon-mova", 1)] {
+    let later = [("qwen35moe-a", 0), ("qwen4exp-sparse", 0)];
+    for (name, first) in [("qwen3moe-a", 0), ("laguna-perhead", 1), ("k2-horizon-mova", 1)].into_iter().chain(later) {
         let original = fixture(name);
         let mut fused = original.clone();
         for i in first..layers(&original) {
@@ -107,8 +112,8 @@ fn experts_that_are_all_alike_equal_the_dense_block() {
         let router = Tensor { shape: vec![3, norm.len()], data: norm.repeat(3) };
         mixture.put(&format!("blk.{i}.ffn_gate_inp.weight"), router);
     }
-    mixture.set("expert_count", bantam_family_api::MetaValue::Uint(3));
-    mixture.set("expert_used_count", bantam_family_api::MetaValue::Uint(2));
+    mixture.set("expert_count", MetaValue::Uint(3));
+    mixture.set("expert_used_count", MetaValue::Uint(2));
     assert_same_logits(&mixture, &original);
 }
 
@@ -134,4 +139,14 @@ fn an_output_matrix_may_be_missing_where_it_equals_the_embedding() {
     let mut tied = untied.clone();
     tied.take("output.weight");
     assert_same_logits(&tied, &untied);
+}
+
+#[test]
+fn indexers_of_layers_that_say_0_take_blocks_of_4() {
+    let original = fixture("qwen4exp-sparse");
+    let mut zeros = original.clone();
+    zeros.set("attention.compress_ratios", MetaValue::Array([0; 5].map(MetaValue::Uint).into()));
+    assert_same_logits(&zeros, &original);
+    zeros.checkpoint.metadata.remove("qwen4exp.attention.compress_ratios");
+    assert_same_logits(&zeros, &original);
 }

@@ -112,6 +112,7 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
         used,
         scoring: scoring(fields)?,
         biased_choice: true,
+        groups: None,
         normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(false),
         scale: weights_scale(fields)?,
     };
@@ -140,6 +141,7 @@ fn value_experts(fields: &Fields<'_>) -> Result<Option<Routing>, FamilyError> {
         used,
         scoring: scoring(fields)?,
         biased_choice: true,
+        groups: None,
         normalize: used > 1,
         scale: weights_scale(fields)?,
     }))

@@ -81,6 +81,7 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
         used,
         scoring: scoring(fields)?,
         biased_choice: true,
+        groups: None,
         normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),
         scale: weights_scale(fields)?,
     };

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, Ffn, FfnShape, GatedAttention,
-    Hybrid, MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, extent_opt, ffn,
-    output_matrix, shown, stop_tokens, trunk_layers,
+    Hybrid, MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, draft_output, extent_opt,
+    ffn, output_matrix, shown, stop_tokens, trunk_layers,
 };
 
 /// `qwen35`, `qwen35moe`.
@@ -198,15 +198,10 @@ struct DraftBlock {
 
 impl DraftBlock {
     fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
-        const OWN_OUTPUT: &str = "nextn.shared_head_head";
         let DecoderSizes { hidden, vocab, .. } = c.sizes;
         let block = c.trunk_layers;
         let embed = t.plain("token_embd", &[vocab, hidden])?;
-        let output = if t.layer(block).has(OWN_OUTPUT) {
-            t.layer(block).matrix(OWN_OUTPUT, vocab, hidden)?
-        } else {
-            output_matrix(t, vocab, hidden)?
-        };
+        let output = draft_output(t, block, [vocab, hidden])?;
         let t = &mut t.layer(block);
         Ok(DraftBlock {
             input: DraftInput::declare(t, &embed, [vocab, hidden], 1)?,

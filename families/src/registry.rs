@@ -2,7 +2,7 @@
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
 
-use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, Qwen, Qwen4Exp, Qwen35};
+use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, NemotronH, Qwen, Qwen4Exp, Qwen35};
 
 static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma, &MuseGlimmer];
 
@@ -32,6 +32,18 @@ static DESCRIBED: &[Described] = &[
             "`glu` with softplus",
             "`route` by sigmoid with a bias",
             "`experts` of one matrix",
+        ],
+    },
+    Described {
+        family: &NemotronH,
+        lacking: &[
+            "`activate` with softplus and a squared ReLU",
+            "`slice`",
+            "`short_conv`",
+            "`ssm`",
+            "`norm` of groups with a weight per entry",
+            "`route` by sigmoid with a bias",
+            "`experts` of two matrices",
         ],
     },
     Described {

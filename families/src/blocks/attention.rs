@@ -138,6 +138,13 @@ pub(crate) struct Attending<'a> {
     pub(crate) norm_eps: f32,
 }
 
+impl Attending<'static> {
+    /// Over all keys, without positions or head norms.
+    pub(crate) fn anywhere(scale: f32) -> Self {
+        Attending { positions: "", rope: None, rope_factors: None, scale, window: None, norm_eps: 0.0 }
+    }
+}
+
 /// Attention of one layer: from the normed residual row to what is added to it.
 pub(crate) fn attention(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how: Attending<'_>) -> String {
     let heads = attended(g, x, w, how);

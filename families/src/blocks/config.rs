@@ -1,17 +1,12 @@
-//! Reading configurations: the sizes that all decoders have, with bounds that keep later products harmless.
+//! Reading configurations: the sizes of decoders whose layers all attend, with bounds that keep later products harmless.
 
 use bantam_family_api::{Checkpoint, FamilyError, Fields};
 use serde::{Serialize, Serializer};
 
-use super::listed_tokens;
+use super::sizes::{ModelSizes, draft_fits};
 
 /// Largest size that is accepted from metadata: far above any model.
 const MAX_EXTENT: usize = 1 << 31;
-
-const TABLE: &str = "token_embd.weight";
-
-/// Most layers that are accepted from metadata: far above any model.
-const MAX_LAYERS: usize = 1 << 12;
 
 /// One size per layer.
 #[derive(Clone, Debug)]
@@ -50,7 +45,7 @@ impl Serialize for PerLayer {
 /// Sizes of a decoder.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DecoderSizes {
-    /// Layers.
+    /// Layers, the draft block included.
     pub(crate) layers: usize,
     /// Entries of the residual stream.
     pub(crate) hidden: usize,
@@ -77,19 +72,18 @@ impl DecoderSizes {
     /// The key or tensor that does not fit.
     pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
-        let layers = layer_count(&fields)?;
-        let hidden = extent(&fields, "embedding_length")?;
+        let ModelSizes { blocks: layers, hidden, vocab, context_length, norm_eps, .. } = ModelSizes::read(checkpoint)?;
         let heads = heads(&fields, layers)?;
         Ok(DecoderSizes {
             layers,
             hidden,
-            vocab: vocabulary(checkpoint, hidden)?,
-            context_length: extent(&fields, "context_length")?,
+            vocab,
+            context_length,
             kv_heads: kv_heads(&fields, layers, &heads)?,
             key_dim: head_dim(&fields, "attention.key_length", hidden, &heads)?,
             value_dim: head_dim(&fields, "attention.value_length", hidden, &heads)?,
             heads,
-            norm_eps: norm_eps(&fields)?,
+            norm_eps,
         })
     }
 }
@@ -100,39 +94,7 @@ impl DecoderSizes {
     /// # Errors
     /// Both shapes of the embedding table.
     pub(crate) fn fits(&self, target: &DecoderSizes) -> Result<(), FamilyError> {
-        let (found, expected) = ([self.vocab, self.hidden], [target.vocab, target.hidden]);
-        if found == expected {
-            return Ok(());
-        }
-        let expected = format!("shape {expected:?} as in the file of the model that it drafts for");
-        Err(FamilyError::Tensor { tensor: TABLE.into(), expected, found: format!("{found:?}") })
-    }
-}
-
-/// Layers, few enough to list them.
-fn layer_count(fields: &Fields<'_>) -> Result<usize, FamilyError> {
-    let layers = fields.size("block_count")?;
-    if layers > MAX_LAYERS {
-        return Err(fields.wrong("block_count", &format!("at most {MAX_LAYERS}"), &layers.to_string()));
-    }
-    Ok(layers)
-}
-
-/// Rows of the embedding table, which has one for every token of the tokenizer and sometimes padding.
-fn vocabulary(checkpoint: &Checkpoint, hidden: usize) -> Result<usize, FamilyError> {
-    let wrong = |expected: String, found: &[usize]| FamilyError::Tensor {
-        tensor: TABLE.into(),
-        expected,
-        found: format!("shape {found:?}"),
-    };
-    match checkpoint.shape(TABLE)? {
-        shape @ &[rows, cols] if cols == hidden => match listed_tokens(checkpoint) {
-            Some(tokens) if tokens > rows as u64 => {
-                Err(wrong(format!("a row for each of the {tokens} entries of `tokenizer.ggml.tokens`"), shape))
-            }
-            _ => Ok(rows),
-        },
-        shape => Err(wrong(format!("shape [vocabulary, {hidden}]"), shape)),
+        draft_fits([self.vocab, self.hidden], [target.vocab, target.hidden])
     }
 }
 
@@ -168,12 +130,6 @@ fn head_dim(fields: &Fields<'_>, key: &str, hidden: usize, heads: &PerLayer) -> 
             Err(fields.wrong("attention.head_count", &expected, &format!("{:?}", heads.0)))
         }
     }
-}
-
-fn norm_eps(fields: &Fields<'_>) -> Result<f32, FamilyError> {
-    const KEY: &str = "attention.layer_norm_rms_epsilon";
-    let eps = fields.f32(KEY)?;
-    if eps < 0.0 { Err(fields.wrong(KEY, "a number of 0 or more", &eps.to_string())) } else { Ok(eps) }
 }
 
 /// A size of at least 1 that must be given.

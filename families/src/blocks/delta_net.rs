@@ -1,12 +1,13 @@
 //! Gated DeltaNet: a short convolution, and linear attention whose state forgets and is corrected (arXiv 2412.06464).
 
 use bantam_family_api::{FamilyError, Fields};
-use bantam_graph::{Act, DeltaRule, GraphBuilder, ShortConv};
+use bantam_graph::{Act, DeltaRule, GraphBuilder};
 use serde::Serialize;
 
 use super::{
     attention::inverse_sqrt,
     config::extent,
+    convolution::{Convolution, conv_taps},
     tensors::{Projection, Tensors},
 };
 
@@ -33,15 +34,12 @@ impl DeltaNetShape {
     /// The key that does not fit.
     pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
         let shape = DeltaNetShape {
-            taps: extent(fields, "ssm.conv_kernel")?,
+            taps: conv_taps(fields)?,
             key_heads: extent(fields, "ssm.group_count")?,
             value_heads: extent(fields, "ssm.time_step_rank")?,
             head_dim: extent(fields, "ssm.state_size")?,
         };
-        let DeltaNetShape { taps, key_heads, value_heads, head_dim } = shape;
-        if taps < 2 {
-            return Err(fields.wrong("ssm.conv_kernel", "2 or more", &taps.to_string()));
-        }
+        let DeltaNetShape { key_heads, value_heads, head_dim, .. } = shape;
         if !value_heads.is_multiple_of(key_heads) {
             let expected = format!("a multiple of the {key_heads} of ssm.group_count");
             return Err(fields.wrong("ssm.time_step_rank", &expected, &value_heads.to_string()));
@@ -74,7 +72,7 @@ impl DeltaNetShape {
 pub(crate) struct DeltaNet {
     shape: DeltaNetShape,
     qkv: Projection,
-    conv: String,
+    conv: Convolution,
     beta: Projection,
     /// With the bias `ssm_dt`: how much time passes for the state.
     time_step: Projection,
@@ -93,10 +91,12 @@ impl DeltaNet {
     pub(crate) fn declare(t: &mut Tensors<'_>, shape: DeltaNetShape, hidden: usize) -> Result<Self, FamilyError> {
         t.refuse("ssm_alpha", "bias")?;
         let time_bias = t.exactly("ssm_dt.bias", &[shape.value_heads])?;
+        let (channels, taps) = (shape.channels(), shape.taps);
+        let weight = t.plain("ssm_conv1d", &[channels, taps])?;
         Ok(DeltaNet {
             shape,
             qkv: t.matrix("attn_qkv", shape.channels(), hidden)?,
-            conv: t.plain("ssm_conv1d", &[shape.channels(), shape.taps])?,
+            conv: Convolution { weight, bias: None, channels, taps },
             beta: t.matrix("ssm_beta", shape.value_heads, hidden)?,
             time_step: t.matrix("ssm_alpha", shape.value_heads, hidden)?.with_bias(time_bias),
             decay: t.exactly("ssm_a", &[shape.value_heads])?,
@@ -125,13 +125,9 @@ impl DeltaNet {
     }
 
     fn convolved(&self, g: &mut GraphBuilder, x: &str) -> [String; 3] {
-        let DeltaNetShape { taps, head_dim, .. } = self.shape;
-        let (keys, values, channels) = (self.shape.key_rows(), self.shape.value_rows(), self.shape.channels());
-        let x = self.qkv.apply(g, "qkv_proj", x);
-        let state = g.recurrent("conv", &[taps.saturating_sub(1), channels]);
-        let conv = ShortConv { x, weight: self.conv.clone(), bias: None, dilation: 1, state };
-        let c = g.short_conv("conv", conv);
-        let c = g.activate("conv_act", &c, Act::Silu);
+        let (head_dim, keys, values) = (self.shape.head_dim, self.shape.key_rows(), self.shape.value_rows());
+        let qkv = self.qkv.apply(g, "qkv_proj", x);
+        let c = self.conv.apply(g, "conv", &qkv);
         let q = g.slice("q", &c, 1, 0, keys);
         let k = g.slice("k", &c, 1, keys, keys);
         let v = g.slice("v", &c, 1, keys.saturating_mul(2), values);

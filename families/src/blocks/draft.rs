@@ -6,7 +6,7 @@
 use bantam_family_api::{Draft, DraftMethod, FamilyError, Fields};
 use bantam_graph::{Extension, Graph, GraphBuilder, InputSource};
 
-use super::tensors::{Projection, Tensors};
+use super::tensors::{Projection, Tensors, output_matrix};
 
 /// The trunk's layers: `block_count` less the draft block, of which `nextn_predict_layers` says whether it is there.
 ///
@@ -71,6 +71,20 @@ impl DraftInput {
         let both = g.concat("token_hidden", &[&tokens, &hidden], self.streams);
         self.projection.apply_to_runs(g, "draft_in", &both, self.streams)
     }
+}
+
+/// The output matrix of a draft block: `nextn.shared_head_head` where the checkpoint has it, else that of the trunk.
+///
+/// # Errors
+/// As [`Tensors::matrix`].
+pub(crate) fn draft_output(
+    t: &mut Tensors<'_>,
+    block: usize,
+    [vocab, hidden]: [usize; 2],
+) -> Result<Projection, FamilyError> {
+    const OWN: &str = "nextn.shared_head_head";
+    let mut own = t.layer(block);
+    if own.has(OWN) { own.matrix(OWN, vocab, hidden) } else { output_matrix(t, vocab, hidden) }
 }
 
 /// A draft that reads the trunk's value `tap` with the token behind its row, and then what it taps itself.

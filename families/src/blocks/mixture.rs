@@ -1,7 +1,7 @@
 //! Mixtures of experts: routing with its variants, the experts' matrices, and a shared expert beside them.
 
 use bantam_family_api::{FamilyError, Fields};
-use bantam_graph::{Act, ExpertScales, Experts, GraphBuilder, Route, Scoring};
+use bantam_graph::{Act, ExpertGroups, ExpertScales, Experts, GraphBuilder, Route, Scoring};
 use serde::Serialize;
 
 use super::{
@@ -21,10 +21,28 @@ pub(crate) struct Routing {
     pub(crate) scoring: Scoring,
     /// Whether a bias of its own takes part in the choice.
     pub(crate) biased_choice: bool,
+    /// Experts outside the best groups are not chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) groups: Option<ExpertGroups>,
     /// Whether the chosen weights are divided by their sum.
     pub(crate) normalize: bool,
     /// Factor on the weights.
     pub(crate) scale: f32,
+}
+
+impl Routing {
+    /// Whether so many experts, as `key` says, can be chosen.
+    ///
+    /// # Errors
+    /// If not.
+    pub(crate) fn check(&self, fields: &Fields<'_>, key: &str) -> Result<(), FamilyError> {
+        let in_groups = |groups: ExpertGroups| (self.count / groups.count.max(1)).saturating_mul(groups.used);
+        let most = self.groups.map_or(self.count, in_groups);
+        if (1..=most).contains(&self.used) {
+            return Ok(());
+        }
+        Err(fields.wrong(key, &format!("1 to {most}, the experts that can be chosen"), &self.used.to_string()))
+    }
 }
 
 /// Sizes of a mixture, and its router.
@@ -53,7 +71,7 @@ impl MixtureShape {
             None => extent(fields, "feed_forward_length")?,
         };
         let scoring = Scoring::Softmax;
-        let routing = Routing { count, used, scoring, biased_choice: false, normalize: true, scale: 1.0 };
+        let routing = Routing { count, used, scoring, biased_choice: false, groups: None, normalize: true, scale: 1.0 };
         Ok(MixtureShape { routing, width, shared_width: None })
     }
 }
@@ -68,6 +86,24 @@ pub(crate) fn counts(fields: &Fields<'_>, [count, used]: [&str; 2]) -> Result<(u
         return Err(fields.wrong(used, &format!("at most the {experts} of {count}"), &chosen.to_string()));
     }
     Ok((experts, chosen))
+}
+
+/// `expert_group_count` and `expert_group_used_count`, for so many experts; none where there is but one group.
+///
+/// # Errors
+/// Groups that do not divide the experts, or more used than there are.
+pub(crate) fn expert_groups(fields: &Fields<'_>, experts: usize) -> Result<Option<ExpertGroups>, FamilyError> {
+    const COUNT: &str = "expert_group_count";
+    const USED: &str = "expert_group_used_count";
+    let count = fields.usize_opt(COUNT)?.unwrap_or(0);
+    if count <= 1 {
+        return Ok(None);
+    }
+    if !experts.is_multiple_of(count) {
+        return Err(fields.wrong(COUNT, &format!("a divisor of the {experts} experts"), &count.to_string()));
+    }
+    let (count, used) = counts(fields, [COUNT, USED])?;
+    Ok(Some(ExpertGroups { count, used }))
 }
 
 /// `expert_gating_func`: sigmoid where it is not given.
@@ -97,19 +133,34 @@ pub(crate) fn weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
 
 /// A router: the matrix from a row to a number per expert, and what becomes of these.
 #[derive(Clone, Debug)]
-struct Router {
+pub(crate) struct Router {
     matrix: Projection,
     bias: Option<String>,
     route: Route,
 }
 
 impl Router {
-    fn new(matrix: Projection, bias: Option<String>, routing: Routing) -> Self {
-        let Routing { used, scoring, normalize, scale, .. } = routing;
-        Router { matrix, bias, route: Route { used, scoring, normalize, scale, ..Route::default() } }
+    /// `ffn_gate_inp` and, if it counts in the choice, `exp_probs_b.bias`.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn declare(t: &mut Tensors<'_>, routing: Routing, hidden: usize) -> Result<Self, FamilyError> {
+        let matrix = t.matrix("ffn_gate_inp", routing.count, hidden)?;
+        Self::choosing(t, matrix, routing)
     }
 
-    fn apply(&self, g: &mut GraphBuilder, [scores, route]: [&str; 2], x: &str) -> (String, String) {
+    fn choosing(t: &mut Tensors<'_>, matrix: Projection, routing: Routing) -> Result<Self, FamilyError> {
+        let bias = routing.biased_choice.then(|| t.exactly("exp_probs_b.bias", &[routing.count])).transpose()?;
+        Ok(Self::new(matrix, bias, routing))
+    }
+
+    fn new(matrix: Projection, bias: Option<String>, routing: Routing) -> Self {
+        let Routing { used, scoring, groups, normalize, scale, .. } = routing;
+        Router { matrix, bias, route: Route { used, scoring, groups, normalize, scale, ..Route::default() } }
+    }
+
+    /// Ids and weights of the experts of `x`, by nodes of these two names.
+    pub(crate) fn apply(&self, g: &mut GraphBuilder, [scores, route]: [&str; 2], x: &str) -> (String, String) {
         let scores = self.matrix.apply(g, scores, x);
         g.route(route, Route { scores, bias: self.bias.clone(), ..self.route.clone() })
     }
@@ -164,7 +215,7 @@ impl Mixture {
         shape: &MixtureShape,
         hidden: usize,
     ) -> Result<Self, FamilyError> {
-        let &MixtureShape { routing: Routing { count, biased_choice, .. }, width, shared_width } = shape;
+        let &MixtureShape { routing: Routing { count, .. }, width, shared_width } = shape;
         let outer = [count, width, hidden];
         let [gate, up] = if t.has("ffn_gate_exps") || t.has("ffn_up_exps") {
             [t.plain("ffn_gate_exps", &outer)?, t.plain("ffn_up_exps", &outer)?]
@@ -173,17 +224,9 @@ impl Mixture {
         };
         t.refuse("ffn_down_exps", "bias")?;
         let down = t.exactly("ffn_down_exps.weight", &[count, hidden, width])?;
-        let bias = biased_choice.then(|| t.exactly("exp_probs_b.bias", &[count])).transpose()?;
+        let router = Router::choosing(t, router, shape.routing)?;
         let shared = shared_width.map(|width| Gated::declare(t, "_shexp", width, hidden)).transpose()?;
-        Ok(Mixture {
-            router: Router::new(router, bias, shape.routing),
-            gate,
-            up,
-            down,
-            scales: None,
-            shared,
-            shared_gate: None,
-        })
+        Ok(Mixture { router, gate, up, down, scales: None, shared, shared_gate: None })
     }
 
     /// Adds `ffn_gate_inp_shexp`, the gate of the shared expert.

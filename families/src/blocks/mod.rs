@@ -2,6 +2,7 @@
 
 mod attention;
 mod config;
+mod convolution;
 mod delta_net;
 mod draft;
 mod ffn;
@@ -9,6 +10,8 @@ mod gated_attention;
 mod hybrid;
 mod mixture;
 mod rope;
+mod sizes;
+mod state_space;
 mod tensors;
 mod windows;
 
@@ -18,12 +21,16 @@ pub(crate) use attention::{
 };
 pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt, positive_opt};
 pub(crate) use delta_net::{DeltaNet, DeltaNetShape};
-pub(crate) use draft::{DraftInput, chain, trunk_layers};
+pub(crate) use draft::{DraftInput, chain, draft_output, trunk_layers};
 pub(crate) use ffn::{Ffn, FfnShape, Gated, dense_layers, dense_width, ffn};
 pub(crate) use gated_attention::GatedAttention;
 pub(crate) use hybrid::Hybrid;
-pub(crate) use mixture::{Mixture, MixtureShape, Routing, ValueMixture, counts, scoring, weights_scale};
+pub(crate) use mixture::{
+    Mixture, MixtureShape, Router, Routing, ValueMixture, counts, expert_groups, scoring, weights_scale,
+};
 pub(crate) use rope::RopeConfig;
+pub(crate) use sizes::{ModelSizes, draft_fits};
+pub(crate) use state_space::{StateSpace, StateSpaceShape};
 pub(crate) use tensors::{Origin, Projection, Tensors, output_matrix};
 pub(crate) use windows::{Period, Windows};
 

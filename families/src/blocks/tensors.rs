@@ -157,6 +157,22 @@ impl<'a> Tensors<'a> {
         Ok(self.made(&tensor, shape, WeightExpr::Affine { of, scale: factor, offset: 0.0 }))
     }
 
+    /// The numbers of the tensor of this name, its ending included, in `shape`. The checkpoint has them as `stored`; axes of
+    /// extent 1 do not count there, which writers set as they like.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    pub(crate) fn reshaped(&mut self, name: &str, stored: &[usize], shape: &[usize]) -> Result<String, FamilyError> {
+        let tensor = format!("{}{name}", self.prefix);
+        let found = self.checkpoint.shape(&tensor)?;
+        if without_ones(found) != without_ones(stored) {
+            let (expected, found) = (format!("shape {stored:?}"), format!("{found:?}"));
+            return Err(FamilyError::Tensor { tensor, expected, found });
+        }
+        let of = Box::new(self.expr(&tensor));
+        Ok(self.made(&tensor, shape, WeightExpr::Reshape { of, shape: shape.into() }))
+    }
+
     /// Rows of `NAME.weight` of this layer as the checkpoint has them; `None` if it is missing or no matrix.
     pub(crate) fn rows(&self, name: &str) -> Option<usize> {
         match *self.checkpoint.shape(&self.full(name, "weight")).ok()? {
@@ -261,6 +277,10 @@ impl<'a> Tensors<'a> {
         }
         Ok(())
     }
+}
+
+fn without_ones(shape: &[usize]) -> Vec<usize> {
+    shape.iter().copied().filter(|&n| n != 1).collect()
 }
 
 /// The matrix from the last hidden row to the logits: `output`, or the embedding table where there is none (tied).

@@ -9,4 +9,5 @@ mod golden;
 mod hostile;
 mod interpreter;
 mod layouts;
+mod mixers;
 mod support;

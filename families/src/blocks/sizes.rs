@@ -1,0 +1,144 @@
+//! Sizes that every text model has, and which of a checkpoint's blocks are layers of the trunk.
+
+use bantam_family_api::{Checkpoint, FamilyError, Fields};
+use serde::Serialize;
+
+use super::{config::extent, listed_tokens};
+
+/// Most blocks that are accepted from metadata: far above any model.
+const MAX_BLOCKS: usize = 1 << 12;
+
+const TABLE: &str = "token_embd.weight";
+
+/// Sizes of a model, whatever its layers are.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ModelSizes {
+    /// Layers of the trunk.
+    pub(crate) layers: usize,
+    /// The block behind them that drafts tokens, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) draft_block: Option<usize>,
+    /// Entries of an array that lists a value per block.
+    #[serde(skip)]
+    pub(crate) blocks: usize,
+    /// Entries of the residual stream.
+    pub(crate) hidden: usize,
+    /// Rows of the embedding table.
+    pub(crate) vocab: usize,
+    /// Longest sequence of the training.
+    pub(crate) context_length: usize,
+    /// Added under the root of every RMS norm.
+    pub(crate) norm_eps: f32,
+}
+
+impl ModelSizes {
+    /// Reads the sizes and checks them against the embedding table.
+    ///
+    /// # Errors
+    /// The key or tensor that does not fit.
+    pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
+        let fields = checkpoint.fields();
+        let blocks = block_count(&fields)?;
+        let (layers, draft_block) = trunk(checkpoint, blocks)?;
+        let hidden = extent(&fields, "embedding_length")?;
+        Ok(ModelSizes {
+            layers,
+            draft_block,
+            blocks,
+            hidden,
+            vocab: vocabulary(checkpoint, hidden)?,
+            context_length: extent(&fields, "context_length")?,
+            norm_eps: norm_eps(&fields)?,
+        })
+    }
+
+    /// The block that drafts, in a file that is nothing without it.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn required_draft_block(&self) -> Result<usize, FamilyError> {
+        self.draft_block.ok_or_else(|| FamilyError::Tensor {
+            tensor: format!("blk.{}.nextn.eh_proj.weight", self.blocks.saturating_sub(1)),
+            expected: "a block that drafts".into(),
+            found: "no tensor of this name".into(),
+        })
+    }
+}
+
+/// Checks that a draft reads and proposes the tokens of its target, and rows as wide: `[vocabulary, width]` of both.
+///
+/// # Errors
+/// Both shapes of the embedding table.
+pub(crate) fn draft_fits(found: [usize; 2], target: [usize; 2]) -> Result<(), FamilyError> {
+    if found == target {
+        return Ok(());
+    }
+    let expected = format!("shape {target:?} as in the file of the model that it drafts for");
+    Err(FamilyError::Tensor { tensor: TABLE.into(), expected, found: format!("{found:?}") })
+}
+
+/// Blocks, few enough to list them.
+fn block_count(fields: &Fields<'_>) -> Result<usize, FamilyError> {
+    const KEY: &str = "block_count";
+    match fields.size(KEY)? {
+        blocks if blocks > MAX_BLOCKS => Err(fields.wrong(KEY, &format!("at most {MAX_BLOCKS}"), &blocks.to_string())),
+        blocks => Ok(blocks),
+    }
+}
+
+const NEXTN: &str = "nextn_predict_layers";
+
+/// The layers of the trunk and the block that drafts.
+///
+/// Of the last `nextn_predict_layers` blocks those with `nextn` tensors draft. Files whose draft was left out keep the key:
+/// blocks without any tensor are not there, and all others are layers.
+fn trunk(checkpoint: &Checkpoint, blocks: usize) -> Result<(usize, Option<usize>), FamilyError> {
+    let fields = checkpoint.fields();
+    let nextn = fields.usize_opt(NEXTN)?.unwrap_or(0);
+    let Some(first) = blocks.checked_sub(nextn).filter(|&first| first > 0) else {
+        return Err(fields.wrong(NEXTN, &format!("fewer than the {blocks} blocks"), &nextn.to_string()));
+    };
+    let drafts = |block: &usize| has_any(checkpoint, &format!("blk.{block}.nextn."));
+    let absent = |block: &usize| !has_any(checkpoint, &format!("blk.{block}."));
+    let layers = (first..blocks).find(|block| drafts(block) || absent(block)).unwrap_or(blocks);
+    let mut draft_blocks = (layers..blocks).filter(drafts);
+    match (draft_blocks.next(), draft_blocks.next()) {
+        (_, Some(second)) => {
+            Err(fields.wrong(NEXTN, "one block that drafts", &format!("`blk.{second}.nextn.*` beside another one")))
+        }
+        (draft, None) => Ok((layers, draft)),
+    }
+}
+
+fn has_any(checkpoint: &Checkpoint, prefix: &str) -> bool {
+    checkpoint.tensors.range(prefix.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(prefix))
+}
+
+/// Rows of the embedding table, which has one for every token of the tokenizer and sometimes padding.
+fn vocabulary(checkpoint: &Checkpoint, hidden: usize) -> Result<usize, FamilyError> {
+    let wrong = |expected: String, found: &[usize]| FamilyError::Tensor {
+        tensor: TABLE.into(),
+        expected,
+        found: format!("shape {found:?}"),
+    };
+    match checkpoint.shape(TABLE)? {
+        shape @ &[rows, cols] if cols == hidden => match listed_tokens(checkpoint) {
+            Some(tokens) if tokens > rows as u64 => {
+                Err(wrong(format!("a row for each of the {tokens} entries of `tokenizer.ggml.tokens`"), shape))
+            }
+            _ => Ok(rows),
+        },
+        shape => Err(wrong(format!("shape [vocabulary, {hidden}]"), shape)),
+    }
+}
+
+/// `attention.layer_norm_rms_epsilon`, which some writers call `attention.layer_norm_epsilon`.
+fn norm_eps(fields: &Fields<'_>) -> Result<f32, FamilyError> {
+    const RMS: &str = "attention.layer_norm_rms_epsilon";
+    const OTHER: &str = "attention.layer_norm_epsilon";
+    let (key, eps) = match (fields.f32_opt(RMS)?, fields.f32_opt(OTHER)?) {
+        (None, Some(eps)) => (OTHER, eps),
+        _ => (RMS, fields.f32(RMS)?),
+    };
+    if eps < 0.0 { Err(fields.wrong(key, "a number of 0 or more", &eps.to_string())) } else { Ok(eps) }
+}

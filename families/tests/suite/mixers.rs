@@ -1,0 +1,107 @@
+//! Families whose layers are of several kinds: what metadata says ends up in their graphs.
+
+use bantam_family_api::{MetaValue, Model};
+use bantam_graph::Op;
+
+use crate::support::{self, Fixture, fixture};
+
+fn describe(fixture: &Fixture) -> Model {
+    support::describe(&fixture.checkpoint).unwrap()
+}
+
+fn refusal(name: &str, damage: impl FnOnce(&mut Fixture)) -> String {
+    let mut fixture = fixture(name);
+    damage(&mut fixture);
+    support::describe(&fixture.checkpoint).unwrap_err().to_string()
+}
+
+fn refused_by_key(name: &str, cases: &[(&str, u64)]) {
+    for &(key, value) in cases {
+        let message = refusal(name, |f| f.set(key, MetaValue::Uint(value)));
+        assert!(message.contains(&format!("{}.{key}", fixture(name).checkpoint.architecture)), "{key}: {message}");
+    }
+}
+
+fn uints(sizes: &[u64]) -> MetaValue {
+    MetaValue::Array(sizes.iter().copied().map(MetaValue::Uint).collect())
+}
+
+/// Takes all tensors of a block out.
+fn without_block(mut fixture: Fixture, block: usize) -> Fixture {
+    let prefix = format!("blk.{block}.");
+    fixture.checkpoint.tensors.retain(|name, _| !name.starts_with(&prefix));
+    fixture
+}
+
+#[test]
+fn a_draft_block_that_was_left_out_is_not_missed() {
+    let whole = fixture("nemotron_h_moe-super");
+    let trunk = describe(&without_block(whole.clone(), 5));
+    assert_eq!((trunk.draft, &trunk.text), (None, &describe(&whole).text));
+}
+
+#[test]
+fn what_drafts_is_counted_within_the_blocks_and_only_once() {
+    refused_by_key("nemotron_h_moe-super", &[("nextn_predict_layers", 6), ("nextn_predict_layers", u64::MAX)]);
+    let message = refusal("nemotron_h_moe-super", |f| {
+        f.set("nextn_predict_layers", MetaValue::Uint(2));
+        let norm = f.tensors["blk.5.nextn.enorm.weight"].clone();
+        f.put("blk.4.nextn.enorm.weight", norm);
+    });
+    assert!(message.contains("nemotron_h_moe.nextn_predict_layers"), "{message}");
+}
+
+#[test]
+fn a_draft_file_without_a_block_that_drafts_is_refused_by_tensor() {
+    let target = fixture("nemotron_h_moe-super");
+    let draft = without_block(target.clone(), 5);
+    let family = support::family("nemotron_h_moe");
+    let message = family.describe_draft(&draft.checkpoint, &target.checkpoint).unwrap_err().to_string();
+    assert!(message.contains("blk.5.nextn.eh_proj.weight"), "{message}");
+}
+
+#[test]
+fn layers_of_nemotron_mix_as_their_sizes_say() {
+    let shown = describe(&fixture("nemotron_h_moe-super")).config;
+    let kinds = ["state_space", "experts", "state_space", "attention", "experts"];
+    assert_eq!(shown["mixers"], serde_json::json!(kinds));
+    let mut no_experts = fixture("nemotron_h_moe-nano");
+    no_experts.set("feed_forward_length", uints(&[0, 32, 0, 0, 0]));
+    let message = support::describe(&no_experts.checkpoint).unwrap_err().to_string();
+    assert!(message.contains("blk.4.ssm_in.weight"), "{message}");
+}
+
+#[test]
+fn experts_of_nemotron_may_differ_by_layer() {
+    let model = describe(&fixture("nemotron_h_moe-puzzle"));
+    let used = model.text.nodes.iter().filter_map(|node| match &node.op {
+        Op::Route(route) => Some((node.name.as_str(), route.used)),
+        _ => None,
+    });
+    assert_eq!(used.collect::<Vec<_>>(), [("ffn_route.1", 2), ("ffn_route.3", 4), ("ffn_route.5", 3)]);
+    let mut early = fixture("nemotron_h_moe-puzzle");
+    early.checkpoint.metadata.remove("nemotron_h_moe.expert_feed_forward_length");
+    assert_eq!(describe(&early).text, model.text);
+}
+
+#[test]
+fn sizes_of_nemotron_that_do_not_fit_each_other_are_refused_by_key() {
+    let cases = [
+        ("ssm.conv_kernel", 1),
+        ("ssm.group_count", 3),
+        ("ssm.inner_size", 255),
+        ("ssm.time_step_rank", 0),
+        ("expert_used_count", 0),
+        ("expert_used_count", 9),
+        ("expert_group_count", 3),
+        ("attention.head_count", 0),
+        ("attention.head_count_kv", 3),
+    ];
+    refused_by_key("nemotron_h_moe-nano", &cases);
+    let message = refusal("nemotron_h_moe-nano", |f| {
+        f.set("expert_group_count", MetaValue::Uint(4));
+        f.set("expert_used_count", MetaValue::Uint(3));
+    });
+    assert!(message.contains("nemotron_h_moe.expert_used_count"), "{message}");
+    refused_by_key("nemotron_h_moe-super", &[("moe_latent_size", u64::MAX)]);
+}

@@ -6,6 +6,7 @@
 //!
 //! Invariant: nothing here computes, reads a file or knows a device, and no input makes it panic.
 
+mod bailing;
 mod blocks;
 mod gemma;
 mod gemma4;
@@ -19,6 +20,7 @@ mod qwen35;
 mod qwen4exp;
 mod registry;
 
+pub use bailing::Bailing;
 pub use gemma::Gemma;
 pub use gemma4::Gemma4;
 pub use k2_horizon::K2Horizon;

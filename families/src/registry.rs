@@ -2,7 +2,7 @@
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
 
-use crate::{Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, NemotronH, Qwen, Qwen4Exp, Qwen35};
+use crate::{Bailing, Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, NemotronH, Qwen, Qwen4Exp, Qwen35};
 
 static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma, &MuseGlimmer];
 
@@ -32,6 +32,23 @@ static DESCRIBED: &[Described] = &[
             "`glu` with softplus",
             "`route` by sigmoid with a bias",
             "`experts` of one matrix",
+        ],
+    },
+    Described {
+        family: &Bailing,
+        lacking: &[
+            "`short_conv`",
+            "`delta_rule` with a decay per channel",
+            "`slice`",
+            "`concat`",
+            "`norm` to length 1",
+            "`affine`",
+            "`mul` by a factor per head",
+            "`linear` with a matrix per head",
+            "`rope` behind other entries",
+            "`attention` to values in the keys",
+            "`route` within groups",
+            "`experts` with bounds",
         ],
     },
     Described {

@@ -234,6 +234,18 @@ impl Fields<'_> {
         })
     }
 
+    /// One number for all layers, or an array with one for each of the first; `None` if not given.
+    ///
+    /// # Errors
+    /// If the value is neither, or a number is not finite.
+    pub fn numbers_per_layer(&self, key: &str, layers: usize) -> Result<Option<Vec<f32>>, FamilyError> {
+        let number = |v: &MetaValue| v.as_f32().filter(|x| x.is_finite());
+        self.typed(key, "a number or an array of them", |v| match v {
+            MetaValue::Array(a) => a.iter().map(number).collect(),
+            v => number(v).map(|x| vec![x; layers]),
+        })
+    }
+
     /// Integers, if given.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Feed-forward of a layer, dense or as a mixture of experts.
 
 use bantam_family_api::{FamilyError, Fields};
-use bantam_graph::{Act, GraphBuilder};
+use bantam_graph::{Act, GluLimit, GraphBuilder};
 use serde::Serialize;
 
 use super::{
@@ -72,12 +72,25 @@ pub(crate) fn dense_width(fields: &Fields<'_>, layers: usize) -> Result<PerLayer
         .ok_or_else(|| fields.wrong(WIDTH, "an integer or one per layer", "no such key"))
 }
 
+/// Below this a bound on the factors of a gated block means that there is none.
+const LEAST_LIMIT: f32 = 1e-6;
+
+/// Bounds on the factors of gated blocks, by layer; past the end there is none.
+///
+/// # Errors
+/// If the key holds neither a number nor an array of them.
+pub(crate) fn glu_limits(fields: &Fields<'_>, key: &str, layers: usize) -> Result<Vec<Option<f32>>, FamilyError> {
+    let limits = fields.numbers_per_layer(key, layers)?.unwrap_or_default();
+    Ok(limits.into_iter().map(|limit| Some(limit).filter(|limit| *limit > LEAST_LIMIT)).collect())
+}
+
 /// One gated block: `down · (act(gate·x) ⊙ up·x)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Gated {
     gate: Projection,
     up: Projection,
     down: Projection,
+    limit: Option<GluLimit>,
 }
 
 impl Gated {
@@ -90,14 +103,20 @@ impl Gated {
             gate: t.matrix(&format!("ffn_gate{suffix}"), width, hidden)?,
             up: t.matrix(&format!("ffn_up{suffix}"), width, hidden)?,
             down: t.matrix(&format!("ffn_down{suffix}"), hidden, width)?,
+            limit: None,
         })
+    }
+
+    /// The same block with bounds on its factors.
+    pub(crate) fn with_limit(self, limit: Option<GluLimit>) -> Self {
+        Gated { limit, ..self }
     }
 
     /// Its nodes are called `NAME_gate`, `NAME_up`, `NAME_act` and `NAME_out`.
     pub(crate) fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str, act: Act) -> String {
         let gate = self.gate.apply(g, &format!("{name}_gate"), x);
         let up = self.up.apply(g, &format!("{name}_up"), x);
-        let inner = g.glu(&format!("{name}_act"), &gate, &up, act);
+        let inner = g.limited_glu(&format!("{name}_act"), &gate, &up, act, self.limit);
         self.down.apply(g, &format!("{name}_out"), &inner)
     }
 }
@@ -133,6 +152,14 @@ impl Ffn {
 }
 
 impl Ffn {
+    /// Experts with bounds on the factors of the routed and of the shared ones; a dense block as it is.
+    pub(crate) fn with_limits(self, limits: [Option<GluLimit>; 2]) -> Self {
+        match self {
+            Ffn::Experts(mixture) => Ffn::Experts(Box::new(mixture.with_limits(limits))),
+            dense => dense,
+        }
+    }
+
     /// Experts with a gate on the shared one; a dense block as it is.
     ///
     /// # Errors

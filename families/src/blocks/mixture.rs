@@ -1,7 +1,7 @@
 //! Mixtures of experts: routing with its variants, the experts' matrices, and a shared expert beside them.
 
 use bantam_family_api::{FamilyError, Fields};
-use bantam_graph::{Act, ExpertGroups, ExpertScales, Experts, GraphBuilder, Route, Scoring};
+use bantam_graph::{Act, ExpertGroups, ExpertScales, Experts, GluLimit, GraphBuilder, Route, Scoring};
 use serde::Serialize;
 
 use super::{
@@ -173,6 +173,7 @@ pub(crate) struct Mixture {
     gate: String,
     up: String,
     down: String,
+    limit: Option<GluLimit>,
     scales: Option<ExpertScales>,
     shared: Option<Gated>,
     /// One number a row, whose sigmoid scales the shared expert.
@@ -226,7 +227,12 @@ impl Mixture {
         let down = t.exactly("ffn_down_exps.weight", &[count, hidden, width])?;
         let router = Router::choosing(t, router, shape.routing)?;
         let shared = shared_width.map(|width| Gated::declare(t, "_shexp", width, hidden)).transpose()?;
-        Ok(Mixture { router, gate, up, down, scales: None, shared, shared_gate: None })
+        Ok(Mixture { router, gate, up, down, limit: None, scales: None, shared, shared_gate: None })
+    }
+
+    /// The same mixture with bounds on the factors of the routed and of the shared experts.
+    pub(crate) fn with_limits(self, [limit, shared]: [Option<GluLimit>; 2]) -> Self {
+        Mixture { limit, shared: self.shared.map(|gated| gated.with_limit(shared)), ..self }
     }
 
     /// Adds `ffn_gate_inp_shexp`, the gate of the shared expert.
@@ -255,8 +261,8 @@ impl Mixture {
     pub(crate) fn routed(&self, g: &mut GraphBuilder, name: &str, router_input: &str, x: &str, act: Act) -> String {
         let (ids, weights) = self.router.apply(g, ["ffn_router", "ffn_route"], router_input);
         let (gate, up, down) = (Some(self.gate.clone()), self.up.clone(), Some(self.down.clone()));
-        let scales = self.scales.clone();
-        g.experts(name, Experts { x: x.into(), ids, weights, gate, up, down, act, limit: None, scales })
+        let (limit, scales) = (self.limit, self.scales.clone());
+        g.experts(name, Experts { x: x.into(), ids, weights, gate, up, down, act, limit, scales })
     }
 }
 

@@ -20,9 +20,10 @@ pub(crate) use attention::{
     inverse_sqrt, prepared,
 };
 pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt, positive_opt};
+pub(crate) use convolution::{Convolution, conv_taps};
 pub(crate) use delta_net::{DeltaNet, DeltaNetShape};
 pub(crate) use draft::{DraftInput, chain, draft_output, trunk_layers};
-pub(crate) use ffn::{Ffn, FfnShape, Gated, dense_layers, dense_width, ffn};
+pub(crate) use ffn::{Ffn, FfnShape, Gated, dense_layers, dense_width, ffn, glu_limits};
 pub(crate) use gated_attention::GatedAttention;
 pub(crate) use hybrid::Hybrid;
 pub(crate) use mixture::{

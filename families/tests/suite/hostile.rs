@@ -62,6 +62,7 @@ fn a_misshapen_tensor_is_named_with_both_shapes() {
 
 /// Sizes that are no mistake of the key, by architecture: it is not read, or says of which kind layers are.
 const OTHER_MEANINGS: &[(&str, &str, u64)] = &[
+    ("bailingmoe3", "attention.head_count_kv", 0),
     ("nemotron_h_moe", "attention.head_count_kv", 0),
     ("nemotron_h_moe", "rope.dimension_count", 3),
     ("nemotron_h_moe", "rope.dimension_count", 1 << 20),
@@ -165,9 +166,11 @@ const KEYS: &[&str] = &[
     "expert_shared_feed_forward_length",
     "expert_weights_norm",
     "expert_weights_scale",
+    "attention.q_lora_rank",
     "expert_group_count",
     "expert_group_used_count",
     "leading_dense_block_count",
+    "kda.gate_lower_bound",
     "moe_latent_size",
     "attention.scale",
     "attention.sliding_window",
@@ -178,11 +181,14 @@ const KEYS: &[&str] = &[
     "ple.layers",
     "rope.dimension_count",
     "rope.dimension_count_swa",
+    "rope.dimension_sections",
     "rope.freq_base_swa",
     "rope.scaling.type",
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
     "rope.scaling.yarn_beta_fast",
+    "swiglu_clamp_exp",
+    "swiglu_clamp_shexp",
 ];
 
 fn apply(checkpoint: &mut Checkpoint, damage: Damage) {

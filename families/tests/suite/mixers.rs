@@ -1,7 +1,7 @@
 //! Families whose layers are of several kinds: what metadata says ends up in their graphs.
 
 use bantam_family_api::{MetaValue, Model};
-use bantam_graph::Op;
+use bantam_graph::{GluLimit, Op, Pairing};
 
 use crate::support::{self, Fixture, fixture};
 
@@ -104,4 +104,66 @@ fn sizes_of_nemotron_that_do_not_fit_each_other_are_refused_by_key() {
     });
     assert!(message.contains("nemotron_h_moe.expert_used_count"), "{message}");
     refused_by_key("nemotron_h_moe-super", &[("moe_latent_size", u64::MAX)]);
+}
+
+#[test]
+fn layers_of_bailing_attend_where_they_have_a_key() {
+    let kinds = describe(&fixture("bailingmoe3-tiny")).config["layer_kinds"].clone();
+    assert_eq!(kinds, serde_json::json!(["delta", "delta", "latent", "delta", "delta", "latent"]));
+    for kv_heads in [[0, 0, 2, 0, 0, 1, 1], [0, 0, 1, 0, 0, 1, 0]] {
+        let message = refusal("bailingmoe3-flash", |f| f.set("attention.head_count_kv", uints(&kv_heads)));
+        assert!(message.contains("bailingmoe3.attention.head_count_kv"), "{message}");
+    }
+}
+
+#[test]
+fn factors_of_bailing_are_bounded_in_the_layers_that_say_so() {
+    let limits = |change: &dyn Fn(&mut Fixture)| -> Vec<Option<GluLimit>> {
+        let mut bailing = fixture("bailingmoe3-flash");
+        change(&mut bailing);
+        let nodes = describe(&bailing).text.nodes;
+        nodes.iter().filter_map(|node| if let Op::Experts(o) = &node.op { Some(o.limit) } else { None }).collect()
+    };
+    let late = Some(GluLimit::AfterAct(0.7));
+    assert_eq!(limits(&|_| {}), [None, None, late, late]);
+    let short = MetaValue::Array([0.0, 0.0, 3.0].map(MetaValue::Float).into());
+    assert_eq!(
+        limits(&|f| f.set("swiglu_clamp_exp", short.clone())),
+        [Some(GluLimit::AfterAct(3.0)), None, None, None]
+    );
+    assert_eq!(limits(&|f| drop(f.checkpoint.metadata.remove("bailingmoe3.swiglu_clamp_exp"))), [None; 4]);
+    let message = refusal("bailingmoe3-flash", |f| f.set("swiglu_clamp_shexp", MetaValue::Bool(true)));
+    assert!(message.contains("bailingmoe3.swiglu_clamp_shexp"), "{message}");
+}
+
+#[test]
+fn pairs_of_bailing_turn_in_halves_where_images_have_axes() {
+    let pairing = |fixture: &Fixture| {
+        let ropes = describe(fixture).text.nodes.into_iter();
+        let mut pairings = ropes.filter_map(|node| if let Op::Rope(o) = node.op { Some(o.pairing) } else { None });
+        pairings.next().unwrap()
+    };
+    let mut bailing = fixture("bailingmoe3-tiny");
+    assert_eq!(pairing(&bailing), Pairing::Interleaved);
+    bailing.set("rope.dimension_sections", uints(&[2, 1, 1, 0]));
+    assert_eq!(pairing(&bailing), Pairing::Halves);
+}
+
+#[test]
+fn what_no_bailing_has_is_refused_by_key() {
+    let cases = [
+        ("attention.key_length", 31),
+        ("attention.key_length_mla", 8),
+        ("rope.dimension_count", 26),
+        ("ssm.conv_kernel", 1),
+        ("expert_used_count", 7),
+        ("expert_group_count", 5),
+        ("expert_group_used_count", 5),
+        ("expert_gating_func", 3),
+    ];
+    refused_by_key("bailingmoe3-tiny", &cases);
+    for (key, value) in [("kda.safe_gate", MetaValue::Bool(false)), ("kda.gate_lower_bound", MetaValue::Float(0.0))] {
+        let message = refusal("bailingmoe3-tiny", |f| f.set(key, value));
+        assert!(message.contains(&format!("bailingmoe3.{key}")), "{key}: {message}");
+    }
 }

@@ -137,6 +137,9 @@ fn meta_value(value: &Value) -> MetaValue {
             MetaValue::Array(sizes.iter().map(|&n| MetaValue::Uint(n.try_into().unwrap())).collect())
         }
         Value::Array(Array::U64(numbers)) => MetaValue::Array(numbers.iter().map(|&n| MetaValue::Uint(n)).collect()),
+        Value::Array(Array::F32(numbers)) => {
+            MetaValue::Array(numbers.iter().map(|&x| MetaValue::Float(x.into())).collect())
+        }
         Value::Array(array) => {
             MetaValue::Omitted { r#type: array.element_type_name().into(), length: array.len() as u64 }
         }

@@ -4,7 +4,7 @@
 //! is projected with the queries, and turn only a part of each head. Beside the routed experts is a gated shared one. A
 //! draft block, which always attends, may stand behind the layers.
 
-use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, Model};
+use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, HfCheckpoint, Import, Model};
 use bantam_graph::{Act, Graph, GraphBuilder, InputSource, Pairing};
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use crate::blocks::{
     Hybrid, MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, draft_output, extent_opt,
     ffn, output_matrix, shown, stop_tokens, trunk_layers,
 };
+use crate::hf;
 
 /// `qwen35`, `qwen35moe`.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,14 @@ impl Family for Qwen35 {
             draft: draft.map(|graph| chain(TAP, graph)),
             chat: stop_tokens(STOP_TOKENS),
         })
+    }
+
+    fn hf_architectures(&self) -> &'static [&'static str] {
+        hf::qwen35::ARCHITECTURES
+    }
+
+    fn import(&self, checkpoint: &HfCheckpoint) -> Result<Import, FamilyError> {
+        hf::qwen35::import(checkpoint)
     }
 
     fn draft_architectures(&self) -> &'static [&'static str] {

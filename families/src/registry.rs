@@ -1,6 +1,6 @@
 //! The list of built-in families, and the way from an architecture to its family.
 
-use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
+use bantam_family_api::{Checkpoint, Family, FamilyError, HfCheckpoint, Import, Model};
 
 use crate::{Bailing, Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, NemotronH, Qwen, Qwen4Exp, Qwen35};
 
@@ -140,4 +140,21 @@ pub fn family(architecture: &str) -> Result<&'static dyn Family, FamilyError> {
 /// An unknown architecture, or a key or tensor that does not fit.
 pub fn describe(checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
     family(&checkpoint.architecture)?.describe(checkpoint)
+}
+
+/// Brings a Hugging Face checkpoint into the terms of its family.
+///
+/// # Errors
+/// An architecture that no family imports, or a key or tensor that does not fit.
+pub fn import(checkpoint: &HfCheckpoint) -> Result<Import, FamilyError> {
+    let architecture = checkpoint.architecture()?;
+    let described = DESCRIBED.iter().map(|described| described.family);
+    let known: Vec<&dyn Family> = FAMILIES.iter().copied().chain(described).collect();
+    match known.iter().find(|family| family.hf_architectures().contains(&architecture)) {
+        Some(family) => family.import(checkpoint),
+        None => {
+            let supported: Vec<&str> = known.iter().flat_map(|family| family.hf_architectures()).copied().collect();
+            Err(FamilyError::UnknownArchitecture { found: architecture.into(), supported: supported.join(", ") })
+        }
+    }
 }

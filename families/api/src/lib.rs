@@ -6,10 +6,12 @@
 mod chat;
 mod checkpoint;
 mod draft;
+mod import;
 
 pub use chat::ChatFormat;
 pub use checkpoint::{Checkpoint, Fields, MetaValue, TensorMeta};
 pub use draft::{Draft, DraftMethod};
+pub use import::{HfCheckpoint, Import};
 
 use bantam_graph::{Graph, GraphError};
 use serde::{Deserialize, Serialize};
@@ -87,6 +89,20 @@ pub trait Family: Send + Sync {
     /// # Errors
     /// A key or tensor that is missing or does not fit.
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError>;
+
+    /// The first of `architectures` in the `config.json` of Hugging Face checkpoints that it takes.
+    fn hf_architectures(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Brings such a checkpoint into the terms that [`Family::describe`] reads.
+    ///
+    /// # Errors
+    /// A key or tensor that does not fit.
+    fn import(&self, checkpoint: &HfCheckpoint) -> Result<Import, FamilyError> {
+        let architecture = checkpoint.architecture()?;
+        Err(FamilyError::Unsupported(format!("the family {} imports no `{architecture}`", self.name())))
+    }
 
     /// The values of `general.architecture` of draft files that it takes.
     fn draft_architectures(&self) -> &'static [&'static str] {

@@ -7,6 +7,7 @@ mod described;
 mod drafts;
 mod golden;
 mod hostile;
+mod imports;
 mod interpreter;
 mod layouts;
 mod mixers;

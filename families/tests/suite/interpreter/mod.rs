@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use bantam_graph::{Graph, InputSource, Node, Op, StateKind};
 
-pub(crate) use weights::evaluate;
+pub(crate) use weights::{evaluate, expression};
 
 /// Numbers in a row-major shape.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,8 @@ pub(crate) fn evaluate(graph: &Graph, tensor: &dyn Fn(&str) -> Tensor) -> HashMa
         .collect()
 }
 
-fn expression(expr: &WeightExpr, tensor: &dyn Fn(&str) -> Tensor) -> Tensor {
+/// The value of an expression.
+pub(crate) fn expression(expr: &WeightExpr, tensor: &dyn Fn(&str) -> Tensor) -> Tensor {
     match expr {
         WeightExpr::Tensor(name) => tensor(name),
         WeightExpr::Slice { of, axis, start, len } => {

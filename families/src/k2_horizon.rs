@@ -4,7 +4,7 @@
 //! also makes the values of those layers by experts, and multiplies the output of attention by a gate of its input.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
 use serde::Serialize;
 
 use crate::blocks::{
@@ -110,7 +110,7 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
     let routing = Routing {
         count,
         used,
-        scoring: scoring(fields)?,
+        scoring: scoring(fields, Scoring::Sigmoid)?,
         biased_choice: true,
         groups: None,
         normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(false),
@@ -139,7 +139,7 @@ fn value_experts(fields: &Fields<'_>) -> Result<Option<Routing>, FamilyError> {
     Ok(Some(Routing {
         count,
         used,
-        scoring: scoring(fields)?,
+        scoring: scoring(fields, Scoring::Sigmoid)?,
         biased_choice: true,
         groups: None,
         normalize: used > 1,

@@ -5,7 +5,7 @@
 //! another way: the whole head, without YaRN.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
 use serde::Serialize;
 
 use crate::blocks::{
@@ -79,7 +79,7 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
     let routing = Routing {
         count,
         used,
-        scoring: scoring(fields)?,
+        scoring: scoring(fields, Scoring::Sigmoid)?,
         biased_choice: true,
         groups: None,
         normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),

@@ -8,6 +8,7 @@
 
 mod bailing;
 mod blocks;
+mod deepseek;
 mod gemma;
 mod gemma4;
 mod hf;
@@ -22,6 +23,7 @@ mod qwen4exp;
 mod registry;
 
 pub use bailing::Bailing;
+pub use deepseek::DeepSeek;
 pub use gemma::Gemma;
 pub use gemma4::Gemma4;
 pub use k2_horizon::K2Horizon;

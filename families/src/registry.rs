@@ -2,7 +2,9 @@
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, HfCheckpoint, Import, Model};
 
-use crate::{Bailing, Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, NemotronH, Qwen, Qwen4Exp, Qwen35};
+use crate::{
+    Bailing, DeepSeek, Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, NemotronH, Qwen, Qwen4Exp, Qwen35,
+};
 
 static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma, &MuseGlimmer];
 
@@ -48,6 +50,25 @@ static DESCRIBED: &[Described] = &[
             "`rope` behind other entries",
             "`attention` to values in the keys",
             "`route` within groups",
+            "`experts` with bounds",
+        ],
+    },
+    Described {
+        family: &DeepSeek,
+        lacking: &[
+            "`concat`",
+            "`stream_gates`",
+            "`stream_collapse`",
+            "`stream_update`",
+            "`affine`",
+            "`rope` behind other entries and back",
+            "`attention` to keys that are the values, with sinks and keys of blocks",
+            "`pool`",
+            "`store`",
+            "`top_keys`",
+            "`linear` with a matrix per group",
+            "`lookup`",
+            "`route` by the root of softplus, to given ids",
             "`experts` with bounds",
         ],
     },

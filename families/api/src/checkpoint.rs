@@ -89,6 +89,11 @@ impl Checkpoint {
         Fields { checkpoint: self, prefix: format!("{}.", self.architecture) }
     }
 
+    /// Reads the keys `tokenizer.ggml.*`.
+    pub fn tokenizer_fields(&self) -> Fields<'_> {
+        Fields { checkpoint: self, prefix: "tokenizer.ggml.".into() }
+    }
+
     /// Whether there is a tensor of this name.
     pub fn has(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)

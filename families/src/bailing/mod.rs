@@ -8,7 +8,7 @@ mod delta;
 mod latent;
 
 use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, GluLimit, Graph, GraphBuilder, InputSource};
+use bantam_graph::{Act, GluLimit, Graph, GraphBuilder, InputSource, Scoring};
 use serde::Serialize;
 
 use self::{
@@ -135,7 +135,7 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
     let routing = Routing {
         count,
         used,
-        scoring: scoring(fields)?,
+        scoring: scoring(fields, Scoring::Sigmoid)?,
         biased_choice: true,
         groups: expert_groups(fields, count)?,
         normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),

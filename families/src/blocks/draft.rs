@@ -30,6 +30,8 @@ pub(crate) struct DraftInput {
     projection: Projection,
     hidden: usize,
     streams: usize,
+    /// Entries of the trunk's row that are normed together.
+    hidden_group: usize,
 }
 
 impl DraftInput {
@@ -41,28 +43,55 @@ impl DraftInput {
     pub(crate) fn declare(
         t: &mut Tensors<'_>,
         embed: &str,
+        sizes: [usize; 2],
+        streams: usize,
+    ) -> Result<Self, FamilyError> {
+        let [_, hidden] = sizes;
+        Self::normed(t, embed, sizes, streams, hidden.saturating_mul(streams))
+    }
+
+    /// As [`DraftInput::declare`], but each of the trunk's streams is normed for itself.
+    ///
+    /// # Errors
+    /// The tensor that does not fit.
+    pub(crate) fn declare_stream_by_stream(
+        t: &mut Tensors<'_>,
+        embed: &str,
+        sizes: [usize; 2],
+        streams: usize,
+    ) -> Result<Self, FamilyError> {
+        let [_, hidden] = sizes;
+        Self::normed(t, embed, sizes, streams, hidden)
+    }
+
+    fn normed(
+        t: &mut Tensors<'_>,
+        embed: &str,
         [vocab, hidden]: [usize; 2],
         streams: usize,
+        hidden_group: usize,
     ) -> Result<Self, FamilyError> {
         const OWN_TABLE: &str = "nextn.embed_tokens";
         Ok(DraftInput {
             embed: if t.has(OWN_TABLE) { t.plain(OWN_TABLE, &[vocab, hidden])? } else { embed.into() },
             token_norm: t.plain("nextn.enorm", &[hidden])?,
-            hidden_norm: t.plain("nextn.hnorm", &[hidden.saturating_mul(streams)])?,
+            hidden_norm: t.plain("nextn.hnorm", &[hidden_group])?,
             projection: t.matrix("nextn.eh_proj", hidden, hidden.saturating_mul(2))?,
             hidden,
             streams,
+            hidden_group,
         })
     }
 
     /// The row, or rows side by side, that go into the layer: each is projected from the token's embedding and one of
-    /// the trunk's residual streams, which are normed as one row.
+    /// the trunk's residual streams.
     pub(crate) fn apply(&self, g: &mut GraphBuilder, ids: &str, norm_eps: f32) -> String {
         let width = self.hidden.saturating_mul(self.streams);
         let hidden = g.input("hidden", InputSource::Hidden { index: 0, width });
         let token = g.embed("embed", ids, &self.embed, 1.0);
         let token = g.rms_norm("token_norm", &token, Some(&self.token_norm), norm_eps, None);
-        let hidden = g.rms_norm("hidden_norm", &hidden, Some(&self.hidden_norm), norm_eps, None);
+        let group = Some(self.hidden_group).filter(|group| *group < width);
+        let hidden = g.rms_norm("hidden_norm", &hidden, Some(&self.hidden_norm), norm_eps, group);
         if self.streams == 1 {
             let both = g.concat("token_hidden", &[&token, &hidden], 1);
             return self.projection.apply(g, "draft_in", &both);

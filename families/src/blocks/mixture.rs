@@ -106,16 +106,18 @@ pub(crate) fn expert_groups(fields: &Fields<'_>, experts: usize) -> Result<Optio
     Ok(Some(ExpertGroups { count, used }))
 }
 
-/// `expert_gating_func`: sigmoid where it is not given.
+/// `expert_gating_func`, or `usual` where it is not given.
 ///
 /// # Errors
-/// Another function than softmax and sigmoid.
-pub(crate) fn scoring(fields: &Fields<'_>) -> Result<Scoring, FamilyError> {
+/// Another function than those of [`Scoring`].
+pub(crate) fn scoring(fields: &Fields<'_>, usual: Scoring) -> Result<Scoring, FamilyError> {
     const KEY: &str = "expert_gating_func";
     match fields.usize_opt(KEY)? {
+        None => Ok(usual),
         Some(1) => Ok(Scoring::Softmax),
-        None | Some(2) => Ok(Scoring::Sigmoid),
-        Some(n) => Err(fields.wrong(KEY, "1 (softmax) or 2 (sigmoid)", &n.to_string())),
+        Some(2) => Ok(Scoring::Sigmoid),
+        Some(4) => Ok(Scoring::SqrtSoftplus),
+        Some(n) => Err(fields.wrong(KEY, "1 (softmax), 2 (sigmoid) or 4 (root of softplus)", &n.to_string())),
     }
 }
 
@@ -160,9 +162,20 @@ impl Router {
     }
 
     /// Ids and weights of the experts of `x`, by nodes of these two names.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, [scores, route]: [&str; 2], x: &str) -> (String, String) {
+    pub(crate) fn apply(&self, g: &mut GraphBuilder, names: [&str; 2], x: &str) -> (String, String) {
+        self.weigh(g, names, x, None)
+    }
+
+    /// As [`Router::apply`], with the experts already chosen if `ids` are given.
+    fn weigh(
+        &self,
+        g: &mut GraphBuilder,
+        [scores, route]: [&str; 2],
+        x: &str,
+        ids: Option<String>,
+    ) -> (String, String) {
         let scores = self.matrix.apply(g, scores, x);
-        g.route(route, Route { scores, bias: self.bias.clone(), ..self.route.clone() })
+        g.route(route, Route { scores, bias: self.bias.clone(), ids, ..self.route.clone() })
     }
 }
 
@@ -246,8 +259,13 @@ impl Mixture {
 
     /// Routed and shared experts of `x`, added up.
     pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str, act: Act) -> String {
-        let Some(shared) = &self.shared else { return self.routed(g, "ffn_out", x, x, act) };
-        let routed = self.routed(g, "ffn_routed", x, x, act);
+        self.apply_chosen(g, x, act, None)
+    }
+
+    /// As [`Mixture::apply`], with the routed experts already chosen if `ids` are given.
+    pub(crate) fn apply_chosen(&self, g: &mut GraphBuilder, x: &str, act: Act, ids: Option<String>) -> String {
+        let Some(shared) = &self.shared else { return self.weighted(g, "ffn_out", [x, x], act, ids) };
+        let routed = self.weighted(g, "ffn_routed", [x, x], act, ids);
         let mut shared = shared.apply(g, "ffn_shared", x, act);
         if let Some(gate) = &self.shared_gate {
             let gate = gate.apply(g, "ffn_shared_weight", x);
@@ -259,7 +277,18 @@ impl Mixture {
 
     /// The routed experts of `x`, chosen by `router_input`.
     pub(crate) fn routed(&self, g: &mut GraphBuilder, name: &str, router_input: &str, x: &str, act: Act) -> String {
-        let (ids, weights) = self.router.apply(g, ["ffn_router", "ffn_route"], router_input);
+        self.weighted(g, name, [router_input, x], act, None)
+    }
+
+    fn weighted(
+        &self,
+        g: &mut GraphBuilder,
+        name: &str,
+        [router_input, x]: [&str; 2],
+        act: Act,
+        ids: Option<String>,
+    ) -> String {
+        let (ids, weights) = self.router.weigh(g, ["ffn_router", "ffn_route"], router_input, ids);
         let (gate, up, down) = (Some(self.gate.clone()), self.up.clone(), Some(self.down.clone()));
         let (limit, scales) = (self.limit, self.scales.clone());
         g.experts(name, Experts { x: x.into(), ids, weights, gate, up, down, act, limit, scales })

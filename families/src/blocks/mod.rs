@@ -9,6 +9,7 @@ mod ffn;
 mod gated_attention;
 mod hybrid;
 mod mixture;
+mod positions;
 mod rope;
 mod sizes;
 mod state_space;
@@ -29,6 +30,7 @@ pub(crate) use hybrid::Hybrid;
 pub(crate) use mixture::{
     Mixture, MixtureShape, Router, Routing, ValueMixture, counts, expert_groups, scoring, weights_scale,
 };
+pub(crate) use positions::Positions;
 pub(crate) use rope::RopeConfig;
 pub(crate) use sizes::{ModelSizes, draft_fits};
 pub(crate) use state_space::{StateSpace, StateSpaceShape};

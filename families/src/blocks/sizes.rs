@@ -37,6 +37,27 @@ impl ModelSizes {
     /// # Errors
     /// The key or tensor that does not fit.
     pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
+        Self::with_vocabulary(checkpoint, |hidden| vocabulary(checkpoint, hidden))
+    }
+
+    /// As [`ModelSizes::read`], for a draft that reads and proposes the tokens of `target` by its tables.
+    ///
+    /// # Errors
+    /// The key that does not fit.
+    pub(crate) fn of_draft(checkpoint: &Checkpoint, target: &ModelSizes) -> Result<Self, FamilyError> {
+        Self::with_vocabulary(checkpoint, |hidden| match hidden {
+            hidden if hidden == target.hidden => Ok(target.vocab),
+            hidden => {
+                let expected = format!("{}, as the model that it drafts for", target.hidden);
+                Err(checkpoint.fields().wrong("embedding_length", &expected, &hidden.to_string()))
+            }
+        })
+    }
+
+    fn with_vocabulary(
+        checkpoint: &Checkpoint,
+        vocabulary: impl FnOnce(usize) -> Result<usize, FamilyError>,
+    ) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
         let blocks = block_count(&fields)?;
         let (layers, draft_block) = trunk(checkpoint, blocks)?;
@@ -46,7 +67,7 @@ impl ModelSizes {
             draft_block,
             blocks,
             hidden,
-            vocab: vocabulary(checkpoint, hidden)?,
+            vocab: vocabulary(hidden)?,
             context_length: extent(&fields, "context_length")?,
             norm_eps: norm_eps(&fields)?,
         })

@@ -173,6 +173,30 @@ impl<'a> Tensors<'a> {
         Ok(self.made(&tensor, shape, WeightExpr::Reshape { of, shape: shape.into() }))
     }
 
+    /// The integers `NAME.weight` of this shape.
+    ///
+    /// # Errors
+    /// If it is missing, has another shape, or holds no integers.
+    pub(crate) fn integers(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
+        const TYPE: &str = "I32";
+        let tensor = self.full(name, "weight");
+        self.checkpoint.expect(&tensor, shape)?;
+        match self.checkpoint.tensors.get(&tensor) {
+            Some(meta) if meta.r#type != TYPE => {
+                Err(FamilyError::Tensor { tensor, expected: format!("type {TYPE}"), found: meta.r#type.clone() })
+            }
+            _ => Ok(self.whole(&tensor, shape)),
+        }
+    }
+
+    /// Columns of the matrix `NAME.weight` of this layer as the checkpoint has them; `None` if it is missing or no matrix.
+    pub(crate) fn cols(&self, name: &str) -> Option<usize> {
+        match *self.checkpoint.shape(&self.full(name, "weight")).ok()? {
+            [_, cols] => Some(cols),
+            _ => None,
+        }
+    }
+
     /// Rows of `NAME.weight` of this layer as the checkpoint has them; `None` if it is missing or no matrix.
     pub(crate) fn rows(&self, name: &str) -> Option<usize> {
         match *self.checkpoint.shape(&self.full(name, "weight")).ok()? {

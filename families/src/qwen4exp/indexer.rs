@@ -1,12 +1,10 @@
 //! Which blocks of tokens attention sees: a small attention of its own scores the mean keys of blocks.
 
-use std::collections::BTreeMap;
-
 use bantam_family_api::{Checkpoint, FamilyError};
-use bantam_graph::{BlockSelection, GraphBuilder, InputSource, Pool, State, StateKind, StateType, TopKeys};
+use bantam_graph::{BlockSelection, GraphBuilder, Pool, State, StateKind, StateType, TopKeys};
 use serde::Serialize;
 
-use crate::blocks::{Projection, RopeConfig, Tensors, extent, inverse_sqrt};
+use crate::blocks::{Positions, Projection, RopeConfig, Tensors, extent, inverse_sqrt};
 
 /// Tokens of a block where the checkpoint has indexers and says 0 for every layer: converters that did not know how the
 /// layers are spelled wrote that.
@@ -57,32 +55,6 @@ impl IndexerConfig {
     /// Tokens of a block of this layer, if it has an indexer.
     pub(super) fn block(&self, layer: usize) -> Option<usize> {
         self.block.get(layer).copied().filter(|tokens| *tokens > 0)
-    }
-}
-
-/// Positions of tokens, and of the first token of each block, by the block's length.
-#[derive(Clone, Debug)]
-pub(super) struct Positions {
-    pub(super) tokens: String,
-    blocks: BTreeMap<usize, String>,
-}
-
-impl Positions {
-    /// Declares the inputs that the blocks of these lengths need.
-    pub(super) fn declare(g: &mut GraphBuilder, blocks: impl Iterator<Item = usize>) -> Self {
-        let tokens = g.input("positions", InputSource::Positions);
-        let mut positions = Positions { tokens, blocks: BTreeMap::new() };
-        for stride in blocks {
-            let input = |g: &mut GraphBuilder| {
-                g.input(&format!("block_positions_{stride}"), InputSource::StridedPositions { stride })
-            };
-            positions.blocks.entry(stride).or_insert_with(|| input(g));
-        }
-        positions
-    }
-
-    fn of_blocks(&self, stride: usize) -> &str {
-        self.blocks.get(&stride).map_or("", String::as_str)
     }
 }
 

@@ -17,10 +17,10 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, GatedAttention, Hybrid, Mixture,
-    MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, extent_opt, output_matrix, shown,
-    stop_tokens, trunk_layers,
+    MixtureShape, Origin, Positions, Projection, RopeConfig, Tensors, attention_scale, chain, extent_opt,
+    output_matrix, shown, stop_tokens, trunk_layers,
 };
-use indexer::{Indexer, IndexerConfig, Positions};
+use indexer::{Indexer, IndexerConfig};
 use ngram::{NgramConfig, Ngrams};
 use streams::{Inject, Mix, StreamConfig, injected};
 

@@ -3,12 +3,22 @@
 use std::sync::LazyLock;
 
 use bantam_family_api::{Checkpoint, MetaValue, Model};
+use bantam_graph::Graph;
 use proptest::prelude::*;
 
-use crate::support::{describe, fixtures, graphs};
+use crate::support::{Fixture, describe, drafts, family, fixture, fixtures, graphs};
 
 static CHECKPOINTS: LazyLock<Vec<Checkpoint>> =
     LazyLock::new(|| fixtures().into_iter().map(|fixture| fixture.checkpoint).collect());
+
+/// Drafts in files of their own, with their models and the graphs of these.
+static DRAFT_FILES: LazyLock<Vec<(Checkpoint, Checkpoint, Graph)>> = LazyLock::new(|| {
+    let target = |draft: &Fixture| fixture(draft.expect["target"].as_str().unwrap()).checkpoint;
+    let apart = drafts().into_iter().map(|draft| (target(&draft), draft.checkpoint));
+    let beside = fixtures().into_iter().filter_map(|f| Some((f.checkpoint.clone(), f.draft_file()?.checkpoint)));
+    let pairs = apart.chain(beside);
+    pairs.map(|(target, draft)| (draft, target.clone(), describe(&target).unwrap().text)).collect()
+});
 
 /// Tensors that a family can do without.
 fn is_optional(tensor: &str) -> bool {
@@ -167,9 +177,14 @@ const KEYS: &[&str] = &[
     "expert_weights_norm",
     "expert_weights_scale",
     "attention.q_lora_rank",
+    "attention.output_group_count",
+    "attention.output_lora_rank",
     "expert_group_count",
     "expert_group_used_count",
     "leading_dense_block_count",
+    "block_size",
+    "hash_layer_count",
+    "hyper_connection.sinkhorn_iterations",
     "kda.gate_lower_bound",
     "moe_latent_size",
     "attention.scale",
@@ -187,8 +202,10 @@ const KEYS: &[&str] = &[
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
     "rope.scaling.yarn_beta_fast",
+    "sample_from_anchor",
     "swiglu_clamp_exp",
     "swiglu_clamp_shexp",
+    "target_layers",
 ];
 
 fn apply(checkpoint: &mut Checkpoint, damage: Damage) {
@@ -234,6 +251,25 @@ proptest! {
                 prop_assert!(graph.nodes.len() <= 40 * checkpoint.tensors.len());
                 for tensor in graph.weights.iter().flat_map(|weight| weight.expr.tensors()) {
                     prop_assert!(checkpoint.has(tensor), "{tensor}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn damage_to_a_draft_file_ends_in_an_error_or_in_graphs_that_fit_the_model(
+        which in any::<usize>(),
+        damages in proptest::collection::vec(damage(), 1..5),
+    ) {
+        let (draft, target, trunk) = &DRAFT_FILES[which % DRAFT_FILES.len()];
+        let mut damaged = draft.clone();
+        damages.into_iter().for_each(|damage| apply(&mut damaged, damage));
+        if let Ok(draft) = family(&target.architecture).describe_draft(&damaged, target) {
+            for graph in draft.graphs(trunk).unwrap() {
+                prop_assert!(graph.nodes.len() <= 40 * (damaged.tensors.len() + target.tensors.len()));
+                for tensor in graph.weights.iter().flat_map(|weight| weight.expr.tensors()) {
+                    let found = tensor.strip_prefix("draft.").map_or(target.has(tensor), |name| damaged.has(name));
+                    prop_assert!(found, "{tensor}");
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Families whose layers are of several kinds: what metadata says ends up in their graphs.
 
 use bantam_family_api::{MetaValue, Model};
-use bantam_graph::{GluLimit, Op, Pairing};
+use bantam_graph::{GluLimit, Op, Pairing, RopeScaling};
 
 use crate::support::{self, Fixture, fixture};
 
@@ -165,5 +165,66 @@ fn what_no_bailing_has_is_refused_by_key() {
     for (key, value) in [("kda.safe_gate", MetaValue::Bool(false)), ("kda.gate_lower_bound", MetaValue::Float(0.0))] {
         let message = refusal("bailingmoe3-tiny", |f| f.set(key, value));
         assert!(message.contains(&format!("bailingmoe3.{key}")), "{key}: {message}");
+    }
+}
+
+#[test]
+fn what_no_deepseek_has_is_refused_by_key() {
+    let cases = [
+        ("attention.head_count_kv", 2),
+        ("attention.value_length", 31),
+        ("attention.output_group_count", 3),
+        ("attention.indexer.key_length", 8),
+        ("attention.indexer.top_k", 0),
+        ("attention.sliding_window", 0),
+        ("hyper_connection.count", 0),
+        ("hyper_connection.sinkhorn_iterations", 1001),
+        ("expert_gating_func", 3),
+        ("expert_used_count", 7),
+    ];
+    refused_by_key("deepseek4-within", &cases);
+    for ratios in [&[0, 4, 128][..], &[0, 4, 64, 4]] {
+        let message = refusal("deepseek4-within", |f| f.set("attention.compress_ratios", uints(ratios)));
+        assert!(message.contains("deepseek4.attention.compress_ratios"), "{message}");
+    }
+    for key in ["attention.compress_rope_freq_base", "attention.compress_ratios", "hyper_connection.epsilon"] {
+        let key = format!("deepseek4.{key}");
+        let message = refusal("deepseek4-within", |f| drop(f.checkpoint.metadata.remove(&key)));
+        assert!(message.contains(&key), "{message}");
+    }
+}
+
+#[test]
+fn first_layers_of_deepseek_look_experts_up_by_the_token() {
+    let routed_by = |fixture: &Fixture| -> Vec<(bool, bool)> {
+        let nodes = describe(fixture).text.nodes.into_iter();
+        let routes = nodes.filter_map(|node| if let Op::Route(o) = node.op { Some(o) } else { None });
+        routes.map(|route| (route.ids.is_some(), route.bias.is_some())).collect()
+    };
+    let (by_token, by_score) = ((true, false), (false, true));
+    assert_eq!(routed_by(&fixture("deepseek4-within")), [by_token, by_token, by_score, by_score]);
+    let message = refusal("deepseek4-within", |f| {
+        let table = f.tensors["blk.0.ffn_gate_tid2eid.weight"].clone();
+        f.put("blk.0.ffn_gate_tid2eid.weight", table);
+    });
+    assert!(message.contains("blk.0.ffn_gate_tid2eid.weight") && message.contains("type I32, found F32"), "{message}");
+}
+
+#[test]
+fn layers_of_deepseek_with_keys_of_blocks_turn_by_another_base() {
+    let model = describe(&fixture("deepseek4-within"));
+    for (layer, base) in [(0, 10_000.0), (1, 160_000.0), (2, 160_000.0)] {
+        let turned = ["q_rope", "k_rope", "attn_rope"].map(|name| format!("{name}.{layer}"));
+        let of_layer = model.text.nodes.iter().filter(|node| turned.contains(&node.name));
+        let ropes: Vec<_> =
+            of_layer.filter_map(|node| if let Op::Rope(o) = &node.op { Some(o) } else { None }).collect();
+        assert_eq!(ropes.iter().map(|rope| rope.inverse).collect::<Vec<_>>(), [false, false, true]);
+        for rope in ropes {
+            assert_eq!((rope.base, rope.offset, rope.dims), (base, 16, 16));
+            match rope.scaling {
+                Some(RopeScaling::Yarn { magnitude, .. }) => assert_eq!((magnitude, layer > 0), (1.0, true)),
+                _ => assert_eq!(layer, 0),
+            }
+        }
     }
 }

@@ -29,7 +29,12 @@ pub(crate) fn fixture(name: &str) -> Fixture {
 
 /// All fixtures of models, those that a backend runs and those that are only described.
 pub(crate) fn fixtures() -> Vec<Fixture> {
-    folders().iter().map(|path| Fixture::read(path)).collect()
+    folders().iter().map(|path| Fixture::read(path)).filter(|fixture| !fixture.is_draft()).collect()
+}
+
+/// All fixtures of drafts that come without their model.
+pub(crate) fn drafts() -> Vec<Fixture> {
+    folders().iter().map(|path| Fixture::read(path)).filter(Fixture::is_draft).collect()
 }
 
 fn folders() -> Vec<PathBuf> {
@@ -87,8 +92,13 @@ impl Fixture {
             let mut values = vec![0.0; shape.iter().product()];
             dequantize(info.ty, file.tensor_bytes(info).unwrap(), &mut values).unwrap();
             fixture.put(&info.name, Tensor { shape, data: values.into_iter().map(f64::from).collect() });
+            fixture.checkpoint.tensors.get_mut(&info.name).unwrap().r#type = info.ty.name().into();
         }
         fixture
+    }
+
+    fn is_draft(&self) -> bool {
+        self.expect["kind"] == "draft"
     }
 
     /// Adds or replaces a tensor.

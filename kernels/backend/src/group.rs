@@ -2,7 +2,8 @@
 
 use bantam_graph::{Graph, StateKind};
 
-/// States of rows of one kind. A page holds the rows of `page_tokens` consecutive tokens of all of them.
+/// States of rows of one kind. A page holds the same number of rows of each of them: those of `page_tokens` consecutive
+/// tokens.
 ///
 /// A sequence's table has page `i` at entry `i`, for all kinds. A page that holds its first `t` tokens holds `t` rows of
 /// each state, or `⌊t / stride⌋` where the states are strided; copying, saving and loading the first `t` tokens of a page
@@ -29,16 +30,11 @@ pub struct RecurrentGroup {
     pub states: Vec<usize>,
 }
 
-/// Groups a graph's states by kind, in order of first appearance; `bytes(state)` is the size of one row. Aliases have no
-/// pages of their own and are in no group.
-pub fn state_groups(graph: &Graph, page_tokens: usize, bytes: impl Fn(usize) -> usize) -> Vec<StateGroup> {
+/// Groups a graph's states by kind, in order of first appearance; a page holds `page_rows` rows, `bytes(state)` is the size
+/// of one. Aliases have no pages of their own and are in no group.
+pub fn state_groups(graph: &Graph, page_rows: usize, bytes: impl Fn(usize) -> usize) -> Vec<StateGroup> {
     let mut groups: Vec<StateGroup> = Vec::new();
     for (i, state) in graph.states.iter().enumerate().filter(|(_, state)| state.alias.is_none()) {
-        let stride = match state.kind {
-            StateKind::PerToken | StateKind::Window { .. } => 1,
-            StateKind::Strided { stride } => stride,
-        };
-        let page_rows = page_tokens.div_ceil(stride);
         let page_bytes = bytes(i).saturating_mul(page_rows);
         match groups.iter_mut().find(|g| g.kind == state.kind) {
             Some(g) => {
@@ -46,7 +42,7 @@ pub fn state_groups(graph: &Graph, page_tokens: usize, bytes: impl Fn(usize) -> 
                 g.page_bytes = g.page_bytes.saturating_add(page_bytes);
             }
             None => {
-                let page_tokens = page_rows.saturating_mul(stride);
+                let page_tokens = page_rows.saturating_mul(stride(state.kind));
                 groups.push(StateGroup { kind: state.kind, page_tokens, page_bytes, states: vec![i] });
             }
         }
@@ -54,7 +50,25 @@ pub fn state_groups(graph: &Graph, page_tokens: usize, bytes: impl Fn(usize) -> 
     groups
 }
 
+/// Tokens that a row of a state of this kind stands for.
+fn stride(kind: StateKind) -> usize {
+    match kind {
+        StateKind::PerToken | StateKind::Window { .. } => 1,
+        StateKind::Strided { stride } => stride.max(1),
+    }
+}
+
 impl StateGroup {
+    /// Tokens that a row stands for.
+    pub fn stride(&self) -> usize {
+        stride(self.kind)
+    }
+
+    /// Rows of a page.
+    pub fn page_rows(&self) -> usize {
+        self.page_tokens / self.stride()
+    }
+
     /// First token whose row a token at `position` still needs.
     pub fn first_needed(&self, position: usize) -> usize {
         match self.kind {
@@ -89,7 +103,7 @@ mod tests {
         let graph = graph(vec![state("a", kind(4)), state("b", kind(48)), state("c", kind(100)), state("d", kind(4))]);
         let groups = state_groups(&graph, 32, |_| 10);
         let seen: Vec<_> = groups.iter().map(|g| (g.page_tokens, g.page_bytes, g.states.as_slice())).collect();
-        assert_eq!(seen, [(32, 160, &[0, 3][..]), (48, 10, &[1]), (100, 10, &[2])]);
+        assert_eq!(seen, [(128, 640, &[0, 3][..]), (1536, 320, &[1]), (3200, 320, &[2])]);
         assert!(groups.iter().all(|g| g.first_needed(99) == 0 && g.pages(100) == 100_usize.div_ceil(g.page_tokens)));
     }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use bantam_backend::{Backend, CompileError, CompileOptions, Program, Progress, WeightSource};
-use bantam_graph::{Graph, check};
+use bantam_graph::{Graph, GraphError, check, link};
 
 use crate::{
     compile::{self, MaxRows, Weights, ir::Op},
     isa::Isa,
-    program::{CpuProgram, Parts},
+    program::{CpuProgram, GraphParts, Parts},
+    step::Demands,
     team::Team,
 };
 
@@ -54,20 +55,39 @@ impl Backend for CpuBackend {
         options: &CompileOptions,
         progress: Progress<'_>,
     ) -> Result<Box<dyn Program>, CompileError> {
-        let checked = check(graph)?;
-        compile::covered(&checked)?;
-        let (pools, slots) = compile::layout(graph, options)?;
-        let (mut weights, index) = compile::load(graph, weights, self.isa, progress)?;
+        self.compile_model(&[graph], weights, options, progress)
+    }
+
+    fn compile_model(
+        &self,
+        graphs: &[&Graph],
+        weights: &dyn WeightSource,
+        options: &CompileOptions,
+        progress: Progress<'_>,
+    ) -> Result<Box<dyn Program>, CompileError> {
+        link(graphs)?;
+        let checked = graphs.iter().map(|graph| check(graph)).collect::<Result<Vec<_>, GraphError>>()?;
+        checked.iter().try_for_each(compile::covered)?;
+        let (pools, layouts) = compile::layout(&checked, options)?;
+        let (mut weights, indexes) = compile::load(graphs, weights, self.isa, progress)?;
         let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows };
-        let plans = compile::plan(&checked, &slots, &mut weights, &index, max)?;
-        let weight_bytes_per_token = bytes_per_token(&plans.fast, &weights);
-        let bytes = plans.fast.places.bytes;
-        let parts =
-            Parts { team: Arc::clone(&self.team), isa: self.isa, weights, weight_bytes_per_token, pools, plans, max };
-        match CpuProgram::new(parts) {
+        let mut parts = Vec::new();
+        for ((checked, layout), index) in checked.iter().zip(layouts).zip(&indexes) {
+            let (plans, limits) = compile::plan(checked, &layout.places, &mut weights, index, max)?;
+            let compile::StateLayout { writes, reads, slots, .. } = layout;
+            let (history, hidden) = (checked.graph.history(), checked.graph.hidden());
+            parts.push(GraphParts { plans, demands: Demands { limits, writes, reads, history, hidden }, slots });
+        }
+        let trunk = parts.first().map(|graph| &graph.plans.fast);
+        let weight_bytes_per_token = trunk.map_or(0, |plan| bytes_per_token(plan, &weights));
+        let bytes = parts.iter().map(|graph| graph.plans.fast.places.bytes).sum::<usize>();
+        let team = Arc::clone(&self.team);
+        let program =
+            CpuProgram::new(Parts { team, isa: self.isa, weights, weight_bytes_per_token, pools, graphs: parts, max });
+        match program {
             Some(program) => Ok(Box::new(program)),
             None => Err(CompileError::Unsupported {
-                node: graph.output.clone(),
+                node: graphs.first().map(|graph| graph.output.clone()).unwrap_or_default(),
                 why: format!("no memory for {bytes} bytes of intermediate values; lower the rows of a step"),
             }),
         }

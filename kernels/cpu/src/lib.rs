@@ -22,6 +22,7 @@ mod memory;
 mod os;
 mod pool;
 mod program;
+mod recurrent;
 mod simd;
 mod step;
 mod team;

@@ -1,9 +1,9 @@
 //! The memory of sequences' state: a pool of pages per state group.
 //!
-//! A page holds [`PAGE_TOKENS`] tokens of every state of its group, state after state, head after head. Keys lie
-//! transposed, `[head][entry][token]`: the scores of 16 tokens are then one vector and need no sum across lanes. Other
-//! states lie `[head][token][entry]`. Pages are saved token by token, `[token][state][head][entry]`, in little-endian
-//! order, whatever their layout in memory.
+//! A page holds [`PAGE_ROWS`] rows of every state of its group, state after state, head after head. Keys lie transposed,
+//! `[head][entry][row]`: the scores of 16 rows are then one vector and need no sum across lanes. Other states lie
+//! `[head][row][entry]`. Pages are saved row by row, `[row][state][head][entry]`, in little-endian order, whatever their
+//! layout in memory.
 
 use std::ptr::NonNull;
 
@@ -11,8 +11,8 @@ use bantam_backend::{KvType, PageCopy, StateGroup, StepError};
 
 use crate::memory::Zeroed;
 
-/// Tokens of a page: two vectors of keys.
-pub(crate) const PAGE_TOKENS: usize = 32;
+/// Rows of a page: two vectors of keys.
+pub(crate) const PAGE_ROWS: usize = 32;
 
 /// Where one state lies in the pages of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +27,16 @@ pub(crate) struct StateSlot {
     pub(crate) dim: usize,
     /// Number format.
     pub(crate) ty: KvType,
-    /// Whether tokens are the fastest axis.
+    /// Tokens that a row stands for.
+    pub(crate) stride: usize,
+    /// Whether rows are the fastest axis.
     pub(crate) transposed: bool,
 }
 
 impl StateSlot {
     /// Bytes of one head's part of a page.
     pub(crate) fn head_bytes(&self) -> usize {
-        PAGE_TOKENS * self.dim * self.ty.bytes()
+        PAGE_ROWS * self.dim * self.ty.bytes()
     }
 
     /// First byte of a head in the page.
@@ -42,10 +44,16 @@ impl StateSlot {
         self.offset + head * self.head_bytes()
     }
 
-    /// Byte of entry `entry` of token `token`, from the start of the head.
-    fn entry_offset(&self, token: usize, entry: usize) -> usize {
-        let index = if self.transposed { entry * PAGE_TOKENS + token } else { token * self.dim + entry };
+    /// Byte of entry `entry` of row `row`, from the start of the head.
+    fn entry_offset(&self, row: usize, entry: usize) -> usize {
+        let index = if self.transposed { entry * PAGE_ROWS + row } else { row * self.dim + entry };
         index * self.ty.bytes()
+    }
+
+    /// The page of a sequence, and the row in it, that holds the row of the token at `position`.
+    pub(crate) fn place(&self, position: usize) -> (usize, usize) {
+        let row = position / self.stride;
+        (row / PAGE_ROWS, row % PAGE_ROWS)
     }
 }
 
@@ -121,9 +129,10 @@ impl Pool {
         }
         let heads = self.slots.iter().flat_map(|slot| (0..slot.heads).map(move |head| (slot, head)));
         for (slot, head) in heads.skip(part).step_by(parts) {
-            // Tokens of a transposed head lie strewn over all of it.
-            let bytes = if slot.transposed { slot.head_bytes() } else { slot.entry_offset(copy.tokens, 0) };
-            // SAFETY: both heads are in existing pages, which are different, and belong to this part alone; `tokens` is
+            // Rows of a transposed head lie strewn over all of it.
+            let rows = copy.tokens / slot.stride;
+            let bytes = if slot.transposed { slot.head_bytes() } else { slot.entry_offset(rows, 0) };
+            // SAFETY: both heads are in existing pages, which are different, and belong to this part alone; the rows are
             // at most the page's.
             unsafe {
                 let (from, to) = (self.head(slot, copy.from, head), self.head(slot, copy.to, head));
@@ -134,9 +143,9 @@ impl Pool {
 
     /// Appends the first `tokens` tokens of a page.
     pub(crate) fn save(&self, page: u32, tokens: usize, out: &mut Vec<u8>) -> Result<(), StepError> {
-        self.check(page, tokens)?;
-        out.reserve(tokens * self.token_bytes());
-        for (slot, head, offset) in self.entries(tokens) {
+        let rows = self.rows(page, tokens)?;
+        out.reserve(rows * self.row_bytes());
+        for (slot, head, offset) in self.entries(rows) {
             // SAFETY: the page exists and the offset is of an entry of it. Nobody writes: a step needs `&mut` program.
             let entry = unsafe { std::slice::from_raw_parts(self.head(slot, page, head).add(offset), slot.ty.bytes()) };
             match slot.ty {
@@ -149,8 +158,8 @@ impl Pool {
 
     /// Writes what [`Pool::save`] gave.
     pub(crate) fn load(&mut self, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError> {
-        self.check(page, tokens)?;
-        let expected = tokens * self.token_bytes();
+        let rows = self.rows(page, tokens)?;
+        let expected = rows * self.row_bytes();
         if bytes.len() != expected {
             return Err(StepError::Invalid(format!(
                 "{tokens} tokens of a page take {expected} bytes, found {}: it was saved by another program",
@@ -158,7 +167,7 @@ impl Pool {
             )));
         }
         let mut rest = bytes;
-        for (slot, head, offset) in self.entries(tokens) {
+        for (slot, head, offset) in self.entries(rows) {
             let (entry, after) = rest.split_at(slot.ty.bytes());
             rest = after;
             // SAFETY: the page exists and the offset is of an entry of it, as long as `entry`; `&mut self` excludes others.
@@ -173,27 +182,32 @@ impl Pool {
         Ok(())
     }
 
-    /// Every entry of the first `tokens` tokens in the order of saving: slot, head, byte in the head.
-    fn entries(&self, tokens: usize) -> impl Iterator<Item = (&StateSlot, usize, usize)> {
-        (0..tokens).flat_map(move |token| {
+    /// Every entry of the first `rows` rows in the order of saving: slot, head, byte in the head.
+    fn entries(&self, rows: usize) -> impl Iterator<Item = (&StateSlot, usize, usize)> {
+        (0..rows).flat_map(move |row| {
             self.slots.iter().flat_map(move |slot| {
                 let heads = 0..slot.heads;
-                heads
-                    .flat_map(move |head| (0..slot.dim).map(move |entry| (slot, head, slot.entry_offset(token, entry))))
+                heads.flat_map(move |head| (0..slot.dim).map(move |entry| (slot, head, slot.entry_offset(row, entry))))
             })
         })
     }
 
-    fn token_bytes(&self) -> usize {
-        self.group.page_bytes / PAGE_TOKENS
+    fn row_bytes(&self) -> usize {
+        self.group.page_bytes / PAGE_ROWS
     }
 
-    fn check(&self, page: u32, tokens: usize) -> Result<(), StepError> {
-        if (page as usize) < self.pages.len() && tokens <= PAGE_TOKENS {
-            return Ok(());
+    /// Rows that the first `tokens` tokens of a page have, if there is such a page.
+    fn rows(&self, page: u32, tokens: usize) -> Result<usize, StepError> {
+        if self.holds(page, tokens) {
+            return Ok(tokens / self.group.stride());
         }
-        let pages = self.pages.len();
-        Err(StepError::Invalid(format!("{tokens} tokens of page {page}, of {pages} pages of {PAGE_TOKENS} tokens")))
+        let (pages, of) = (self.pages.len(), self.group.page_tokens);
+        Err(StepError::Invalid(format!("{tokens} tokens of page {page}, of {pages} pages of {of} tokens")))
+    }
+
+    /// Whether a page exists and has room for `tokens` tokens.
+    pub(crate) fn holds(&self, page: u32, tokens: usize) -> bool {
+        (page as usize) < self.pages.len() && tokens <= self.group.page_tokens
     }
 }
 
@@ -213,12 +227,12 @@ mod tests {
     use super::*;
 
     fn pool() -> Pool {
-        let key = StateSlot { group: 0, offset: 0, heads: 2, dim: 3, ty: KvType::F16, transposed: true };
+        let key = StateSlot { group: 0, offset: 0, heads: 2, dim: 3, ty: KvType::F16, stride: 1, transposed: true };
         let value =
             StateSlot { offset: 2 * key.head_bytes(), heads: 2, dim: 5, ty: KvType::F32, transposed: false, ..key };
         let page_bytes = value.offset + 2 * value.head_bytes();
         let kind = StateKind::PerToken;
-        Pool::new(StateGroup { kind, page_tokens: PAGE_TOKENS, page_bytes, states: vec![0, 1] }, vec![key, value])
+        Pool::new(StateGroup { kind, page_tokens: PAGE_ROWS, page_bytes, states: vec![0, 1] }, vec![key, value])
     }
 
     #[test]
@@ -226,7 +240,7 @@ mod tests {
         let mut pool = pool();
         pool.reserve(0, 2).unwrap();
         pool.reserve(0, 3).unwrap();
-        let bytes: Vec<u8> = (0..7 * pool.token_bytes()).map(|i| (i * 7 % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..7 * pool.row_bytes()).map(|i| (i * 7 % 251) as u8).collect();
         pool.load(0, 7, &bytes).unwrap();
         for part in 0..3 {
             pool.copy(&PageCopy { group: 0, from: 0, to: 2, tokens: 7 }, part, 3);

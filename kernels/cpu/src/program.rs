@@ -1,13 +1,13 @@
 //! A compiled graph with the memory of its sequences' state.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
-use bantam_backend::{Program, StateGroup, Step, StepError, Trace};
+use bantam_backend::{Program, RecurrentGroup, StateGroup, Step, StepError, Trace};
 
 use crate::{
     attention::{self, Cut, Partials, PieceScratch},
     compile::{
-        Limits, MaxRows, Plan, Plans, Weights,
+        MaxRows, Plan, Plans, Weights,
         ir::{Entry, Value, ValueId},
     },
     exec::{
@@ -18,7 +18,9 @@ use crate::{
     linear::Scratch,
     memory::Zeroed,
     pool::Pool,
-    step::{self, Prepared},
+    recurrent::{STRIP, SlotPool},
+    simd::LANES,
+    step::{self, Demands, Prepared},
     team::{Broken, Member, Panicked, Team},
 };
 
@@ -30,18 +32,24 @@ pub(crate) struct CpuProgram {
     weight_bytes_per_token: u64,
     pools: Vec<Pool>,
     groups: Vec<StateGroup>,
-    limits: Limits,
+    graphs: Vec<CompiledGraph>,
     max: MaxRows,
-    fast: Runner,
-    plain: Runner,
     scratch: PerMember<MemberScratch>,
     partials: Partials,
     /// Steps that were tried.
     steps: u64,
-    /// Where the last step's logits are.
-    logits: Logits,
+    /// What the last step has left to be read.
+    last: Option<Results>,
     /// What a member said when it panicked: state and buffers may be half-written since.
     failed: Option<String>,
+}
+
+/// One of the model's graphs.
+struct CompiledGraph {
+    demands: Demands,
+    fast: Runner,
+    plain: Runner,
+    slots: Option<SlotPool>,
 }
 
 /// A plan and what it takes to run it.
@@ -53,11 +61,14 @@ struct Runner {
     arena: Option<Zeroed>,
 }
 
+/// Where results lie.
 #[derive(Clone, Copy)]
-enum Logits {
-    None,
-    Fast(usize),
-    Plain(usize),
+struct Results {
+    graph: usize,
+    plain: bool,
+    rows: usize,
+    logit_rows: usize,
+    taps: bool,
 }
 
 /// What a program is made of.
@@ -67,37 +78,48 @@ pub(crate) struct Parts {
     pub(crate) weights: Weights,
     pub(crate) weight_bytes_per_token: u64,
     pub(crate) pools: Vec<Pool>,
-    pub(crate) plans: Plans,
+    pub(crate) graphs: Vec<GraphParts>,
     pub(crate) max: MaxRows,
+}
+
+/// What one of its graphs is made of.
+pub(crate) struct GraphParts {
+    pub(crate) plans: Plans,
+    pub(crate) demands: Demands,
+    pub(crate) slots: Option<SlotPool>,
 }
 
 impl CpuProgram {
     /// Makes a program; `None` if there is no memory for its buffers.
     pub(crate) fn new(parts: Parts) -> Option<Self> {
-        let Parts { team, isa, weights, weight_bytes_per_token, pools, plans, max } = parts;
+        let Parts { team, isa, weights, weight_bytes_per_token, pools, graphs, max } = parts;
         let (places, members) = (attention::places(team.threads()), team.threads());
-        let dims = plans.fast.attentions().map(|(_, a)| (a.k.dim, a.v.dim));
-        let (k_dim, v_dim) = dims.fold((0, 0), |(k, v), (k2, v2)| (k.max(k2), v.max(v2)));
+        let attends = graphs.iter().flat_map(|g| g.plans.fast.attentions());
+        let (k_dim, v_dim) = attends.fold((0, 0), |(k, v), (_, a)| (k.max(a.k.dim), v.max(a.v.dim)));
+        let strips = graphs.iter().map(|g| g.plans.fast.strip_rows()).max().unwrap_or(0);
         let linear: Option<Vec<Scratch>> = (0..members).map(|_| Scratch::new()).collect();
-        let scratch =
-            linear?.into_iter().map(|linear| MemberScratch { linear, piece: PieceScratch::new(k_dim, v_dim) });
-        let runner = |plan| Runner::new(plan, max, members, places);
-        let mut fast = runner(plans.fast);
-        fast.arena()?;
+        let scratch = linear?.into_iter().map(|linear| MemberScratch {
+            linear,
+            piece: PieceScratch::new(k_dim, v_dim),
+            strips: vec![[[0.0; LANES]; STRIP / LANES]; strips],
+        });
+        let compiled = |GraphParts { plans, demands, slots }| {
+            let [mut fast, plain] = [plans.fast, plans.plain].map(|plan| Runner::new(plan, max, members, places));
+            fast.arena()?;
+            Some(CompiledGraph { demands, fast, plain, slots })
+        };
         Some(CpuProgram {
             isa,
             weights,
             weight_bytes_per_token,
             groups: pools.iter().map(|p| p.group().clone()).collect(),
             pools,
-            limits: plans.limits,
+            graphs: graphs.into_iter().map(compiled).collect::<Option<_>>()?,
             max,
-            fast,
-            plain: runner(plans.plain),
             scratch: PerMember::new(scratch),
             partials: Partials::new(places, v_dim)?,
             steps: 0,
-            logits: Logits::None,
+            last: None,
             failed: None,
             team,
         })
@@ -108,15 +130,23 @@ impl CpuProgram {
             return Err(StepError::Failed(why.clone()));
         }
         self.steps += 1;
-        step::check(step, &self.limits, self.max, &mut self.pools, self.steps)
+        let graphs = self.graphs.len();
+        let Some(CompiledGraph { demands, slots, .. }) = self.graphs.get_mut(step.graph) else {
+            return Err(StepError::Invalid(format!("graph {}, of {graphs}", step.graph)));
+        };
+        step::check(step, demands, self.max, &mut self.pools, slots.as_mut(), self.steps)
     }
 
-    fn frame<'a>(&'a self, runner: &'a Runner, step: &'a Step) -> Result<Frame<'a>, StepError> {
+    /// The frame of a step, on one of the plans of its graph.
+    fn frame<'a>(&'a self, step: &'a Step, plain: bool) -> Result<Frame<'a>, StepError> {
+        let graph = &self.graphs[step.graph];
+        let runner = if plain { &graph.plain } else { &graph.fast };
         let arena = runner.arena.as_ref().ok_or_else(|| StepError::Invalid("the arena is missing".into()))?;
         Ok(Frame {
             plan: &runner.plan,
             weights: &self.weights,
             pools: &self.pools,
+            slots: graph.slots.as_ref(),
             step,
             prepared: &runner.prepared,
             arena,
@@ -129,7 +159,7 @@ impl CpuProgram {
 
     /// Runs the plain plan node by node, showing what the graph names.
     fn trace_nodes(&self, step: &Step, trace: Trace<'_>) -> Result<Result<(), Panicked>, StepError> {
-        let frame = self.frame(&self.plain, step)?;
+        let frame = self.frame(step, true)?;
         let mut shown = Vec::new();
         let mut done = self.team.run(|member| copy_pages(&frame, member));
         for (i, node) in frame.plan.schedule.nodes.iter().enumerate() {
@@ -150,18 +180,37 @@ impl CpuProgram {
         Ok(done)
     }
 
-    fn finish(&mut self, done: Result<(), Panicked>, logits: Logits) -> Result<(), StepError> {
+    fn finish(&mut self, step: &Step, plain: bool, done: Result<(), Panicked>) -> Result<(), StepError> {
         match done {
             Ok(()) => {
-                self.logits = logits;
+                if let Some(slots) = &mut self.graphs[step.graph].slots {
+                    slots.finish(step);
+                }
+                let (rows, logit_rows) = (step.tokens.len(), step.logit_rows.len());
+                self.last = Some(Results { graph: step.graph, plain, rows, logit_rows, taps: step.taps });
                 Ok(())
             }
             Err(Panicked(why)) => {
                 self.failed = Some(why.clone());
-                self.logits = Logits::None;
+                self.last = None;
                 Err(StepError::Failed(why))
             }
         }
+    }
+
+    /// The plan that ran last, and what it has left.
+    fn results(&self) -> Option<(&Runner, Results)> {
+        let last = self.last?;
+        let graph = &self.graphs[last.graph];
+        Some((if last.plain { &graph.plain } else { &graph.fast }, last))
+    }
+
+    fn slots(&self, graph: usize) -> Result<&SlotPool, StepError> {
+        self.graphs.get(graph).and_then(|g| g.slots.as_ref()).ok_or_else(|| no_slots(graph))
+    }
+
+    fn slots_mut(&mut self, graph: usize) -> Result<&mut SlotPool, StepError> {
+        self.graphs.get_mut(graph).and_then(|g| g.slots.as_mut()).ok_or_else(|| no_slots(graph))
     }
 
     fn pool(&self, group: usize) -> Result<&Pool, StepError> {
@@ -170,11 +219,15 @@ impl CpuProgram {
     }
 }
 
+fn no_slots(graph: usize) -> StepError {
+    StepError::Invalid(format!("graph {graph} has no recurrent state"))
+}
+
 impl Runner {
     fn new(plan: Plan, max: MaxRows, members: usize, places: usize) -> Self {
         let claims = plan.schedule.nodes.iter().map(|_| Claims::default()).collect();
         let cuts = plan.attentions().map(|(rows, attend)| (rows, Cut::of(attend)));
-        let prepared = Prepared::new(max, members, places, cuts);
+        let prepared = Prepared::new(max, members, places, cuts, plan.strides());
         Runner { plan, claims, prepared, arena: None }
     }
 
@@ -195,12 +248,12 @@ impl Runner {
         Ok(())
     }
 
-    fn logits(&self, rows: usize) -> &[f32] {
+    /// The first `rows` rows of an output of the plan.
+    fn output(&self, value: ValueId, rows: usize) -> &[f32] {
         let Some(arena) = &self.arena else { return &[] };
-        let value = &self.plan.values[self.plan.output];
-        let offset = self.plan.places.offsets[self.plan.output];
-        let len = rows * value.width;
-        assert!(offset + len * size_of::<f32>() <= arena.len(), "logits lie outside of the arena");
+        let offset = self.plan.places.offsets[value];
+        let len = rows * self.plan.values[value].width;
+        assert!(offset + len * size_of::<f32>() <= arena.len(), "an output lies outside of the arena");
         // SAFETY: the place lies in the arena and holds floats; no step runs while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(arena.start().as_ptr().add(offset).cast(), len) }
     }
@@ -256,8 +309,20 @@ impl Program for CpuProgram {
         &self.groups
     }
 
+    fn graph_groups(&self, graph: usize) -> Range<usize> {
+        self.graphs.get(graph).map_or(0..0, |g| g.demands.writes.clone())
+    }
+
+    fn recurrent(&self, graph: usize) -> Option<&RecurrentGroup> {
+        self.slots(graph).ok().map(SlotPool::group)
+    }
+
+    fn history(&self, graph: usize) -> usize {
+        self.graphs.get(graph).map_or(0, |g| g.demands.history)
+    }
+
     fn vocab(&self) -> usize {
-        self.fast.plan.values[self.fast.plan.output].width
+        self.graphs.first().map_or(0, |g| g.fast.plan.values[g.fast.plan.output].width)
     }
 
     fn weight_bytes(&self) -> u64 {
@@ -273,29 +338,34 @@ impl Program for CpuProgram {
         self.pools[group].reserve(group, pages)
     }
 
+    fn reserve_slots(&mut self, graph: usize, slots: usize) -> Result<(), StepError> {
+        self.slots_mut(graph)?.reserve(slots)
+    }
+
     fn run(&mut self, step: &Step) -> Result<(), StepError> {
         self.check(step)?;
-        self.fast.prepare(step)?;
+        self.graphs[step.graph].fast.prepare(step)?;
         let done = {
-            let frame = self.frame(&self.fast, step)?;
+            let frame = self.frame(step, false)?;
             self.team.run(|member| run_regions(&frame, member))
         };
-        self.finish(done, Logits::Fast(step.logit_rows.len()))
+        self.finish(step, false, done)
     }
 
     fn run_traced(&mut self, step: &Step, trace: Trace<'_>) -> Result<(), StepError> {
         self.check(step)?;
-        self.plain.prepare(step)?;
+        self.graphs[step.graph].plain.prepare(step)?;
         let done = self.trace_nodes(step, trace)?;
-        self.finish(done, Logits::Plain(step.logit_rows.len()))
+        self.finish(step, true, done)
     }
 
     fn logits(&self) -> &[f32] {
-        match self.logits {
-            Logits::None => &[],
-            Logits::Fast(rows) => self.fast.logits(rows),
-            Logits::Plain(rows) => self.plain.logits(rows),
-        }
+        self.results().map_or(&[], |(runner, last)| runner.output(runner.plan.output, last.logit_rows))
+    }
+
+    fn tap(&self, index: usize) -> &[f32] {
+        let Some((runner, last)) = self.results().filter(|(_, last)| last.taps) else { return &[] };
+        runner.plan.taps.get(index).map_or(&[], |value| runner.output(*value, last.rows))
     }
 
     fn save_page(&self, group: usize, page: u32, tokens: usize, out: &mut Vec<u8>) -> Result<(), StepError> {
@@ -305,5 +375,13 @@ impl Program for CpuProgram {
     fn load_page(&mut self, group: usize, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError> {
         self.pool(group)?;
         self.pools[group].load(page, tokens, bytes)
+    }
+
+    fn save_slot(&self, graph: usize, slot: u32, out: &mut Vec<u8>) -> Result<(), StepError> {
+        self.slots(graph)?.save(slot, out)
+    }
+
+    fn load_slot(&mut self, graph: usize, slot: u32, bytes: &[u8]) -> Result<(), StepError> {
+        self.slots_mut(graph)?.load(slot, bytes)
     }
 }

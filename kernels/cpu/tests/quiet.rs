@@ -4,6 +4,8 @@
 #![allow(unsafe_code, reason = "an allocator that counts")]
 #![allow(dead_code, reason = "shares its models with the suite")]
 
+#[path = "suite/hybrid.rs"]
+mod hybrid;
 #[path = "suite/model.rs"]
 mod model;
 #[path = "suite/session.rs"]
@@ -16,7 +18,7 @@ use std::{
 
 use bantam_gguf::GgmlType;
 
-use model::{MIXTURE, WINDOWED, quantized};
+use model::{HYBRID, MIXTURE, WINDOWED, quantized};
 use session::{Session, Setup, prompt};
 
 struct Counting;
@@ -50,7 +52,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn steps_do_not_allocate() {
-    for shape in [WINDOWED, quantized(MIXTURE, GgmlType::Q8_0)] {
+    for shape in [WINDOWED, HYBRID, quantized(MIXTURE, GgmlType::Q8_0)] {
         let tokens = prompt(200, shape.vocab, 1);
         let mut session = Session::new(&shape, Setup { threads: 3, ..Setup::default() });
         session.run(&[(0, &tokens[..1], 1)]);

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::element::Element;
 use crate::{
-    pool::PAGE_TOKENS,
+    pool::PAGE_ROWS,
     simd::{Floats, Kernel, LANES, math},
 };
 
@@ -14,7 +14,7 @@ use crate::{
 pub(super) const QUERY_GROUP: usize = 8;
 
 /// What is kept of the block's scores, then of its probabilities: one per key.
-pub(super) type Row = [f32; PAGE_TOKENS];
+pub(super) type Row = [f32; PAGE_ROWS];
 
 /// Scores of all keys of a block: `Σ_d q[d] · k[d]`, by rising `d`.
 pub(super) struct Scores<'a, E: Element> {
@@ -124,7 +124,7 @@ impl Kernel for Soften<'_> {
             if visible.is_empty() {
                 continue;
             }
-            for hidden in [0..visible.start, visible.end..PAGE_TOKENS] {
+            for hidden in [0..visible.start, visible.end..PAGE_ROWS] {
                 row[hidden].fill(f32::NEG_INFINITY);
             }
             let (halves, _) = row.as_chunks_mut::<LANES>();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{SEGMENT, SLOTS, TILE_QUERIES, kernels::QUERY_GROUP};
-use crate::{compile::ir::Attend, pool::PAGE_TOKENS, step::RowMap};
+use crate::{compile::ir::Attend, pool::PAGE_ROWS, step::RowMap};
 
 /// Pieces per member to aim for, so that none waits long for the last.
 const PIECES_PER_MEMBER: usize = 4;
@@ -189,8 +189,8 @@ impl Pieces {
                 first = queries.end;
                 // Positions rise within a sequence.
                 let position = |query: usize| rows.positions[query / group] as usize;
-                let from = self.cut.first_key(position(queries.start)) / PAGE_TOKENS;
-                let to = position(queries.end - 1) / PAGE_TOKENS + 1;
+                let from = self.cut.first_key(position(queries.start)) / PAGE_ROWS;
+                let to = position(queries.end - 1) / PAGE_ROWS + 1;
                 self.tiles.push(Tile { sequence: run[0] as usize, queries, blocks: from..to });
             }
         }
@@ -259,8 +259,8 @@ mod tests {
                 ranges.sort_by_key(|r| r.start);
                 prop_assert!(ranges.windows(2).all(|w| w[0].end == w[1].start && w[0].end % SEGMENT == 0));
                 let position = map.positions[query / group] as usize;
-                prop_assert!(ranges[0].start * PAGE_TOKENS <= cut.first_key(position));
-                prop_assert!(ranges[ranges.len() - 1].end * PAGE_TOKENS > position);
+                prop_assert!(ranges[0].start * PAGE_ROWS <= cut.first_key(position));
+                prop_assert!(ranges[ranges.len() - 1].end * PAGE_ROWS > position);
             }
         }
 

@@ -15,7 +15,7 @@ use crate::{
     compile::ir::Attend,
     exec::frame::Shared,
     isa::Isa,
-    pool::{PAGE_TOKENS, Pool, StateSlot},
+    pool::{PAGE_ROWS, Pool, StateSlot},
     simd::with_floats,
     step::RowMap,
 };
@@ -43,7 +43,7 @@ impl PieceScratch {
     pub(crate) fn new(k_dim: usize, v_dim: usize) -> Self {
         PieceScratch {
             queries: vec![0.0; SLOTS * k_dim],
-            scores: vec![[0.0; PAGE_TOKENS]; SLOTS],
+            scores: vec![[0.0; PAGE_ROWS]; SLOTS],
             softmax: vec![Softmax::EMPTY; SLOTS],
             corrections: vec![1.0; SLOTS],
             sums: vec![0.0; SLOTS * padded(v_dim)],
@@ -172,11 +172,11 @@ impl PieceRun<'_> {
 
     /// Notes which keys of a block each query sees.
     fn look(&mut self, block: usize) {
-        let start = block * PAGE_TOKENS;
+        let start = block * PAGE_ROWS;
         let queries = self.piece.queries.len();
         for (visible, position) in self.scratch.visible.iter_mut().zip(&self.scratch.positions[..queries]) {
             let first = self.cut.first_key(*position).max(start);
-            let end = (position + 1).min(start + PAGE_TOKENS);
+            let end = (position + 1).min(start + PAGE_ROWS);
             *visible = if first < end { first - start..end - start } else { 0..0 };
         }
     }
@@ -198,7 +198,7 @@ impl PieceRun<'_> {
     unsafe fn score<E: Element>(&mut self, slot: usize, (page, ahead): (*const u8, *const u8)) {
         let dim = self.of.attend.k.dim;
         // SAFETY: a page holds a whole head, aligned, and nobody writes to it.
-        let keys = unsafe { std::slice::from_raw_parts(page.cast::<E::Bits>(), dim * PAGE_TOKENS) };
+        let keys = unsafe { std::slice::from_raw_parts(page.cast::<E::Bits>(), dim * PAGE_ROWS) };
         let scores = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
         let queries = &self.scratch.queries[slot * dim..];
         with_floats(self.of.isa, Scores::<E> { queries, keys, scores, ahead });
@@ -214,7 +214,7 @@ impl PieceRun<'_> {
     unsafe fn add<E: Element>(&mut self, slot: usize, (page, ahead): (*const u8, *const u8)) {
         let dim = self.of.attend.v.dim;
         // SAFETY: a page holds a whole head, aligned, and nobody writes to it.
-        let values = unsafe { std::slice::from_raw_parts(page.cast::<E::Bits>(), dim * PAGE_TOKENS) };
+        let values = unsafe { std::slice::from_raw_parts(page.cast::<E::Bits>(), dim * PAGE_ROWS) };
         let mut first = slot;
         for alike in self.scratch.visible[..self.piece.queries.len()].chunk_by(|a, b| a == b) {
             let range = first..first + alike.len();

@@ -6,7 +6,7 @@ use bantam_backend::{KvType, Step};
 
 use super::element::{Element, with_element};
 use crate::{
-    pool::{PAGE_TOKENS, Pool, StateSlot},
+    pool::{PAGE_ROWS, Pool, StateSlot},
     step::RowMap,
 };
 
@@ -32,17 +32,17 @@ unsafe fn store_as<E: Element>(
     for item in items {
         let (row, head) = (item / slot.heads, item % slot.heads);
         let position = rows.positions[row] as usize;
-        let page = step.sequences[rows.sequences[row] as usize].tables[slot.group][position / PAGE_TOKENS];
-        let token = position % PAGE_TOKENS;
+        let (page, place) = slot.place(position);
+        let page = step.sequences[rows.sequences[row] as usize].tables[slot.group][page];
         let target = pool.head(slot, page, head).cast::<E::Bits>();
         for (c, values) in x[item * slot.dim..][..slot.dim].chunks(CHUNK).enumerate() {
             let rounded = &mut rounded[..values.len()];
             E::store(values, rounded);
             for (i, bits) in rounded.iter().enumerate() {
                 let entry = c * CHUNK + i;
-                let place = if slot.transposed { entry * PAGE_TOKENS + token } else { token * slot.dim + entry };
-                // SAFETY: the place is one of the head's `PAGE_TOKENS × dim` numbers, and this item's alone.
-                unsafe { target.add(place).write(*bits) };
+                let at = if slot.transposed { entry * PAGE_ROWS + place } else { place * slot.dim + entry };
+                // SAFETY: one of the head's `PAGE_ROWS × dim` numbers, and this item's alone.
+                unsafe { target.add(at).write(*bits) };
             }
         }
     }

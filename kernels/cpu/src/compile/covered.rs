@@ -3,24 +3,14 @@
 
 use bantam_backend::CompileError;
 use bantam_graph::{
-    Act, Attention, Checked, Embed, Experts, Glu, InputSource, Linear, Mask, Norm, NormKind, Op, Pairing, Rope, Route,
-    Rows, Scoring, StateKind,
+    Act, Attention, Checked, Embed, Experts, Glu, Linear, Mask, Norm, NormKind, Op, Pairing, Rope, Route, Rows, Scoring,
 };
 
 type Covered = Result<(), String>;
 
 /// Whether all of a graph is covered.
 pub(crate) fn covered(checked: &Checked<'_>) -> Result<(), CompileError> {
-    let graph = checked.graph;
-    let strided = graph.states.iter().find(|s| s.alias.is_some() || matches!(s.kind, StateKind::Strided { .. }));
-    if let Some(state) = strided.map(|s| &s.name).or(graph.recurrent.first().map(|s| &s.name)) {
-        let why = lacking("strided or recurrent states, and aliases");
-        return Err(CompileError::State { state: state.clone(), why });
-    }
-    if let Some(tap) = graph.taps.first() {
-        return Err(CompileError::Unsupported { node: tap.clone(), why: lacking("taps") });
-    }
-    graph.nodes.iter().try_for_each(|node| {
+    checked.graph.nodes.iter().try_for_each(|node| {
         op(&node.op, checked).map_err(|why| CompileError::Unsupported { node: node.name.clone(), why })
     })
 }
@@ -29,7 +19,12 @@ pub(crate) fn covered(checked: &Checked<'_>) -> Result<(), CompileError> {
 fn op(op: &Op, checked: &Checked<'_>) -> Covered {
     let width = |name: &str| checked.types.get(name).map(|t| t.width);
     match op {
-        Op::Input { source: InputSource::TokenIds | InputSource::Positions }
+        Op::Input { .. }
+        | Op::Store { .. }
+        | Op::Pool(_)
+        | Op::ShortConv(_)
+        | Op::DeltaRule(_)
+        | Op::Ssm(_)
         | Op::Add { .. }
         | Op::Softcap { .. }
         | Op::Select { to: Rows::Logits | Rows::Tokens, .. } => Ok(()),

@@ -46,8 +46,8 @@ pub(crate) fn add_at_once(ir: &mut Ir) {
 pub(crate) fn remove_unused(ir: &mut Ir) {
     let producers = ir.producers();
     let mut kept = vec![false; ir.nodes.len()];
-    let stores = (0..ir.nodes.len()).filter(|i| matches!(ir.nodes[*i].op, Op::Store { .. }));
-    let mut pending: Vec<usize> = stores.chain(producers[ir.output]).collect();
+    let stores = (0..ir.nodes.len()).filter(|i| ir.nodes[*i].op.writes_state());
+    let mut pending: Vec<usize> = stores.chain(ir.outputs().filter_map(|output| producers[output])).collect();
     while let Some(i) = pending.pop() {
         if !std::mem::replace(&mut kept[i], true) {
             pending.extend(ir.nodes[i].op.operands().into_iter().filter_map(|v| producers[v]));

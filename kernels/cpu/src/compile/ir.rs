@@ -2,7 +2,10 @@
 
 use bantam_graph::{Act, InputSource, Pairing, Rows};
 
-use crate::pool::StateSlot;
+use crate::{
+    pool::StateSlot,
+    recurrent::{delta::DeltaShape, ssm::ScanShape},
+};
 
 /// Index of a value in [`Ir::values`].
 pub(crate) type ValueId = usize;
@@ -112,6 +115,45 @@ pub(crate) struct Choose {
     pub(crate) scale: f32,
 }
 
+/// A convolution over the last few tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Convolve {
+    /// Index of the vector of factors, `[taps, width]`.
+    pub(crate) weight: usize,
+    /// Index of the vector of summands.
+    pub(crate) bias: Option<usize>,
+    /// Tokens between two taps.
+    pub(crate) dilation: usize,
+    /// Index of the recurrent state.
+    pub(crate) state: usize,
+}
+
+/// A state-space scan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ScanOf {
+    /// Extents.
+    pub(crate) shape: ScanShape,
+    /// Index of the vector of decays.
+    pub(crate) a: usize,
+    /// Index of the vector of direct factors.
+    pub(crate) d: Option<usize>,
+    /// Index of the recurrent state.
+    pub(crate) state: usize,
+}
+
+/// Rows of tokens, joined to one for each block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PoolBlocks {
+    /// Where the rows lie: the operand, and behind it the gate if there is one.
+    pub(crate) slot: StateSlot,
+    /// Tokens of a block.
+    pub(crate) stride: usize,
+    /// Whether there is a gate.
+    pub(crate) gated: bool,
+    /// Whether a block takes in the one before it.
+    pub(crate) overlap: bool,
+}
+
 /// An operation. Weights are indexes into the tables of [`super::weights::Weights`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
@@ -131,6 +173,18 @@ pub(crate) enum Op {
     Linear { x: ValueId, matrix: usize, bias: Option<usize>, add: Option<ValueId> },
     /// Writes rows to a state. Yields a value without entries: to read the state is to depend on it.
     Store { x: ValueId, slot: StateSlot },
+    /// Writes rows of an open block to a state: the operand, and the gate with the bias of its place in the block.
+    StoreOpen { x: ValueId, gate: Option<ValueId>, bias: Option<usize>, pool: PoolBlocks },
+    /// One row for each block that the step closes; `stored` is the write of its rows.
+    Pool { stored: ValueId, pool: PoolBlocks },
+    /// Convolution over the last few tokens.
+    Convolve { x: ValueId, conv: Convolve },
+    /// Gated delta rule on queries, keys, what is kept of the state, values and beta.
+    Delta { operands: [ValueId; 5], shape: DeltaShape, state: usize },
+    /// State-space scan on the operand, `b`, `c` and the time step.
+    Scan { operands: [ValueId; 4], scan: ScanOf },
+    /// `e^x`.
+    Exp { x: ValueId },
     /// Attention; `stores` are the writes of its states.
     Attend { q: ValueId, attend: Attend, stores: [ValueId; 2] },
     /// `act(x)`.
@@ -158,6 +212,19 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// Whether the op writes state, so that every token must go through it.
+    pub(crate) fn writes_state(&self) -> bool {
+        match self {
+            Op::Store { .. } | Op::StoreOpen { .. } => true,
+            _ => self.is_recurrent(),
+        }
+    }
+
+    /// Whether the op advances a recurrent state, even in a step without rows.
+    pub(crate) fn is_recurrent(&self) -> bool {
+        matches!(self, Op::Convolve { .. } | Op::Delta { .. } | Op::Scan { .. })
+    }
+
     /// The values that the op reads.
     pub(crate) fn operands(&self) -> Vec<ValueId> {
         let mut operands = Vec::new();
@@ -175,6 +242,9 @@ impl Op {
             | Op::Norm { x, .. }
             | Op::Quantize(Source::Plain(x) | Source::Norm(x, _))
             | Op::Store { x, .. }
+            | Op::Pool { stored: x, .. }
+            | Op::Convolve { x, .. }
+            | Op::Exp { x }
             | Op::Activate { x, .. }
             | Op::Scale { x, .. }
             | Op::Softcap { x, .. }
@@ -195,6 +265,12 @@ impl Op {
                 f(x);
                 add.iter_mut().for_each(f);
             }
+            Op::StoreOpen { x, gate, .. } => {
+                f(x);
+                gate.iter_mut().for_each(f);
+            }
+            Op::Delta { operands, .. } => operands.iter_mut().for_each(f),
+            Op::Scan { operands, .. } => operands.iter_mut().for_each(f),
             Op::Attend { q, stores, .. } => {
                 f(q);
                 stores.iter_mut().for_each(f);
@@ -221,9 +297,16 @@ pub(crate) struct Ir {
     pub(crate) nodes: Vec<Node>,
     /// The logits.
     pub(crate) output: ValueId,
+    /// Values over tokens that the caller may ask for.
+    pub(crate) taps: Vec<ValueId>,
 }
 
 impl Ir {
+    /// The values that are read after the step.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = ValueId> {
+        self.taps.iter().copied().chain([self.output])
+    }
+
     /// Adds a value.
     pub(crate) fn value(&mut self, value: Value) -> ValueId {
         self.values.push(value);
@@ -237,10 +320,10 @@ impl Ir {
         id
     }
 
-    /// How often each value is read; the output counts as read once.
+    /// How often each value is read; outputs count as read once.
     pub(crate) fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.values.len()];
-        uses[self.output] += 1;
+        self.outputs().for_each(|output| uses[output] += 1);
         for operand in self.nodes.iter().flat_map(|n| n.op.operands()) {
             uses[operand] += 1;
         }

@@ -9,6 +9,7 @@ use super::{
     covered,
     ir::{self, Attend, Choose, Entry, Ir, RmsNorm, Source, Value, ValueId},
     rope::RopeTable,
+    states::StatePlaces,
     weights::{Index, Weights},
 };
 use crate::{
@@ -25,20 +26,21 @@ pub(crate) struct Limits {
     pub(crate) positions: Option<usize>,
 }
 
-/// Lowers a checked graph. `slots` says where each of the graph's states lies, by name.
+/// Lowers a checked graph. `places` says where each of the graph's states lies.
 pub(crate) fn lower(
     checked: &Checked<'_>,
-    slots: &HashMap<String, StateSlot>,
+    places: &StatePlaces,
     weights: &mut Weights,
     index: &Index,
 ) -> Result<(Ir, Limits), CompileError> {
     let mut lowering = Lowering {
         checked,
-        slots,
+        places,
         weights,
         index,
         ir: Ir::default(),
         names: HashMap::new(),
+        written: HashMap::new(),
         rounded: HashMap::new(),
         angles: HashMap::new(),
         origins: HashMap::new(),
@@ -48,6 +50,7 @@ pub(crate) fn lower(
         lowering.node(node).map_err(|why| CompileError::Unsupported { node: node.name.clone(), why })?;
     }
     lowering.ir.output = lowering.names.get(checked.graph.output.as_str()).copied().unwrap_or_default();
+    lowering.ir.taps = checked.graph.taps.iter().filter_map(|tap| lowering.names.get(tap).copied()).collect();
     Ok((lowering.ir, lowering.limits))
 }
 
@@ -59,16 +62,18 @@ enum Origin {
     Route(usize),
 }
 
-type Lowered<T = ()> = Result<T, String>;
+pub(super) type Lowered<T = ()> = Result<T, String>;
 
-struct Lowering<'a> {
-    checked: &'a Checked<'a>,
-    slots: &'a HashMap<String, StateSlot>,
-    weights: &'a mut Weights,
+pub(super) struct Lowering<'a> {
+    pub(super) checked: &'a Checked<'a>,
+    pub(super) places: &'a StatePlaces,
+    pub(super) weights: &'a mut Weights,
     index: &'a Index,
-    ir: Ir,
+    pub(super) ir: Ir,
     /// The graph's values.
     names: HashMap<String, ValueId>,
+    /// The writes of states so far.
+    pub(super) written: HashMap<String, ValueId>,
     /// The 8-bit form of a value, made once for all its readers.
     rounded: HashMap<ValueId, ValueId>,
     /// The angles of a rope, by positions and table.
@@ -93,6 +98,11 @@ impl Lowering<'_> {
             Op::Attention(o) => self.attention(o)?,
             Op::Experts(o) => self.experts(o)?,
             Op::Route(o) => return self.route(name, o),
+            Op::Store { x, state } => return self.store(x, state),
+            Op::Pool(o) => self.pool(o)?,
+            Op::ShortConv(o) => self.short_conv(o)?,
+            Op::DeltaRule(o) => self.delta_rule(o)?,
+            Op::Ssm(o) => self.ssm(o)?,
             Op::Select { x, .. } => {
                 let x = self.value(x)?;
                 let id = self.define(name, ir::Op::Select(x))?;
@@ -126,11 +136,16 @@ impl Lowering<'_> {
         Ok(Value::new(name, t.rows, t.width, if t.integer { Entry::Integer } else { Entry::Float }))
     }
 
-    fn value(&self, name: &str) -> Lowered<ValueId> {
+    /// Where a state of rows lies.
+    pub(super) fn slot(&self, state: &str) -> Lowered<StateSlot> {
+        self.places.rows.get(state).copied().ok_or_else(|| format!("state `{state}` has no place"))
+    }
+
+    pub(super) fn value(&self, name: &str) -> Lowered<ValueId> {
         self.names.get(name).copied().ok_or_else(|| format!("operand `{name}` is not computed before it"))
     }
 
-    fn vector(&self, name: &str) -> Lowered<usize> {
+    pub(super) fn vector(&self, name: &str) -> Lowered<usize> {
         self.index.vectors.get(name).copied().ok_or_else(|| format!("weight `{name}` is not loaded"))
     }
 
@@ -204,16 +219,13 @@ impl Lowering<'_> {
     }
 
     fn attention(&mut self, o: &Attention) -> Lowered<ir::Op> {
-        let slot = |name: &str| self.slots.get(name).copied().ok_or_else(|| format!("state `{name}` has no place"));
         let (Some(keys), Some(values), Some(v_state)) = (&o.k, &o.v, &o.v_state) else {
             return Err(covered::lacking("attention without keys and values of its own"));
         };
-        let (k, v) = (slot(&o.k_state)?, slot(v_state)?);
+        let (k, v) = (self.slot(&o.k_state)?, self.slot(v_state)?);
         let (q, keys, values) = (self.value(&o.q)?, self.value(keys)?, self.value(values)?);
-        let stores = [(keys, k), (values, v)].map(|(x, slot)| {
-            let written = Value::new("", Rows::Tokens, 0, Entry::Float);
-            self.ir.push(ir::Op::Store { x, slot }, written)
-        });
+        let stores = [(&o.k_state, keys, k), (v_state, values, v)]
+            .map(|(state, x, slot)| self.written(state, Rows::Tokens, ir::Op::Store { x, slot }));
         let attend = Attend { k, v, heads: o.heads, scale: o.scale, window: o.window };
         Ok(ir::Op::Attend { q, attend, stores })
     }

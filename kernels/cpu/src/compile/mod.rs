@@ -6,6 +6,7 @@ pub(crate) mod ir;
 mod lower;
 mod narrow;
 mod place;
+mod recurrences;
 mod rope;
 mod schedule;
 mod states;
@@ -16,15 +17,12 @@ pub(crate) use lower::Limits;
 pub(crate) use place::{MaxRows, Places};
 pub(crate) use rope::RopeTable;
 pub(crate) use schedule::Schedule;
-pub(crate) use states::layout;
+pub(crate) use states::{StateLayout, StatePlaces, layout};
 pub(crate) use weights::{Table, Weights, load};
-
-use std::collections::HashMap;
 
 use bantam_backend::CompileError;
 use bantam_graph::{Checked, Rows};
 
-use crate::pool::StateSlot;
 use ir::{Attend, Ir, Op, Value, ValueId};
 
 /// What is computed, in which order, and where values lie.
@@ -38,41 +36,60 @@ pub(crate) struct Plan {
     pub(crate) places: Places,
     /// The logits.
     pub(crate) output: ValueId,
+    /// Values over tokens that the caller may ask for.
+    pub(crate) taps: Vec<ValueId>,
 }
 
-/// The two plans of a program: they compute the same bits.
+/// The two plans of a graph: they compute the same bits.
 #[derive(Debug)]
 pub(crate) struct Plans {
     /// Fused, and for logit rows only where that suffices.
     pub(crate) fast: Plan,
     /// Node by node, with every value that the graph names.
     pub(crate) plain: Plan,
-    /// What integers a step may hold.
-    pub(crate) limits: Limits,
 }
 
-/// Plans a checked graph.
+/// Plans a checked graph; also says what integers a step of it may hold.
 pub(crate) fn plan(
     checked: &Checked<'_>,
-    slots: &HashMap<String, StateSlot>,
+    places: &StatePlaces,
     weights: &mut Weights,
     index: &weights::Index,
     max: MaxRows,
-) -> Result<Plans, CompileError> {
-    let (ir, limits) = lower::lower(checked, slots, weights, index)?;
+) -> Result<(Plans, Limits), CompileError> {
+    let (mut ir, limits) = lower::lower(checked, places, weights, index)?;
     let plain = finish(&ir, schedule::one_by_one(&ir), max);
+    fuse::remove_unused(&mut ir);
     let mut ir = narrow::narrow(ir);
     fuse::fuse(&mut ir);
     let fast = finish(&ir, schedule::schedule(&ir), max);
-    Ok(Plans { fast, plain, limits })
+    Ok((Plans { fast, plain }, limits))
 }
 
 fn finish(ir: &Ir, schedule: Schedule, max: MaxRows) -> Plan {
     let places = place::place(ir, &schedule, max);
-    Plan { values: ir.values.clone(), schedule, places, output: ir.output }
+    Plan { values: ir.values.clone(), schedule, places, output: ir.output, taps: ir.taps.clone() }
 }
 
 impl Plan {
+    /// Strides of the row spaces of all values.
+    pub(crate) fn strides(&self) -> impl Iterator<Item = usize> {
+        self.values.iter().filter_map(|value| match value.rows {
+            Rows::Strided { stride } => Some(stride),
+            Rows::Tokens | Rows::Logits => None,
+        })
+    }
+
+    /// Most rows of strips that the state of a unit of a recurrence takes.
+    pub(crate) fn strip_rows(&self) -> usize {
+        let rows = |op: &Op| match op {
+            Op::Delta { shape, .. } => shape.key_dim,
+            Op::Scan { scan, .. } => scan.shape.size,
+            _ => 0,
+        };
+        self.schedule.nodes.iter().map(|node| rows(&node.op)).max().unwrap_or(0)
+    }
+
     /// All attentions, with their row spaces.
     pub(crate) fn attentions(&self) -> impl Iterator<Item = (Rows, &Attend)> {
         self.schedule.nodes.iter().filter_map(|node| match &node.op {

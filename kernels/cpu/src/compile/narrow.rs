@@ -1,6 +1,7 @@
 //! Computes for logit rows only whatever no state needs.
 //!
-//! Values that the write of some state depends on are wide: they are computed for every token. All others are narrow.
+//! Values that the write of some state or a tap depends on are wide: they are computed for every token. All others are
+//! narrow.
 //! Where a narrow node reads a wide value, the logit rows are selected there; so the family's own `select` moves up to
 //! the last write of state. A step without logit rows ends there.
 
@@ -13,7 +14,7 @@ use super::ir::{Ir, Node, Op, Value, ValueId};
 /// Narrows an IR.
 pub(crate) fn narrow(ir: Ir) -> Ir {
     let wide = wide_nodes(&ir);
-    let mut pass = Narrow { out: Ir { values: ir.values, ..Ir::default() }, selected: HashMap::new() };
+    let mut pass = Narrow { out: Ir { values: ir.values, taps: ir.taps, ..Ir::default() }, selected: HashMap::new() };
     for (node, wide) in ir.nodes.into_iter().zip(wide) {
         if wide {
             pass.out.nodes.push(node);
@@ -25,10 +26,13 @@ pub(crate) fn narrow(ir: Ir) -> Ir {
     pass.out
 }
 
-/// Which nodes some write of state depends on, the writes included.
+/// Which nodes some write of state or a tap depends on, these included.
 fn wide_nodes(ir: &Ir) -> Vec<bool> {
     let producers = ir.producers();
-    let mut wide: Vec<bool> = ir.nodes.iter().map(|n| matches!(n.op, Op::Store { .. })).collect();
+    let mut wide: Vec<bool> = ir.nodes.iter().map(|n| n.op.writes_state()).collect();
+    for tap in ir.taps.iter().filter_map(|tap| producers[*tap]) {
+        wide[tap] = true;
+    }
     for i in (0..ir.nodes.len()).rev().filter(|i| wide[*i]).collect::<Vec<_>>() {
         mark(ir, &producers, &mut wide, i);
     }

@@ -72,8 +72,10 @@ fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Vec<Life> {
             }
         }
     }
-    // The logits are read after the step.
-    spans[ir.output] = spans[ir.output].map(|(first, _)| (first, schedule.regions.len()));
+    // Outputs are read after the step.
+    for output in ir.outputs() {
+        spans[output] = spans[output].map(|(first, _)| (first, schedule.regions.len()));
+    }
     let life = |(value, span): (ValueId, Option<(usize, usize)>)| {
         let (first, last) = span?;
         let bytes = bytes(&ir.values[value], max).next_multiple_of(ALIGN);

@@ -1,65 +1,142 @@
-//! Lays a graph's states out in the pages of their groups.
+//! Lays the states of a model's graphs out: rows in the pages of their groups, recurrent values in slots.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use bantam_backend::{CompileError, CompileOptions, KvType, StateGroup, state_groups};
-use bantam_graph::{Graph, Op, State, StateType};
+use bantam_graph::{Checked, Graph, Op, Recurrent, State, StateType};
 
-use crate::pool::{PAGE_TOKENS, Pool, StateSlot};
+use super::recurrences;
+use crate::{
+    pool::{PAGE_ROWS, Pool, StateSlot},
+    recurrent::SlotPool,
+};
 
-/// The pools of a graph's state groups, empty, and where each state lies, by name.
+/// Where a graph's states lie, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StatePlaces {
+    /// Those of rows, aliases included.
+    pub(crate) rows: HashMap<String, StateSlot>,
+    /// Indexes of the recurrent ones.
+    pub(crate) recurrent: HashMap<String, usize>,
+}
+
+/// The state of one graph.
+#[derive(Debug)]
+pub(crate) struct StateLayout {
+    /// Where its states lie.
+    pub(crate) places: StatePlaces,
+    /// State groups that it declares.
+    pub(crate) writes: Range<usize>,
+    /// State groups of other graphs that it sees.
+    pub(crate) reads: Vec<usize>,
+    /// Slots of its recurrent state, if it has any.
+    pub(crate) slots: Option<SlotPool>,
+}
+
+/// The pools of all graphs' state groups, empty, and what each graph has in them.
 pub(crate) fn layout(
-    graph: &Graph,
+    graphs: &[Checked<'_>],
     options: &CompileOptions,
-) -> Result<(Vec<Pool>, HashMap<String, StateSlot>), CompileError> {
-    let keys: HashSet<&str> = graph.nodes.iter().filter_map(|n| key_state(&n.op)).collect();
-    let is_key = |state: &State| keys.contains(state.name.as_str());
+) -> Result<(Vec<Pool>, Vec<StateLayout>), CompileError> {
+    let roles = Roles::of(graphs);
+    let (mut pools, mut layouts) = (Vec::new(), Vec::new());
+    for (g, checked) in graphs.iter().enumerate() {
+        let first = pools.len();
+        let mut places = StatePlaces::default();
+        pools.extend(graph_pools(g, checked.graph, first, &roles, options, &mut places)?);
+        let slots = slots(checked, options, &mut places)?;
+        layouts.push(StateLayout { places, writes: first..pools.len(), reads: Vec::new(), slots });
+    }
+    for (g, checked) in graphs.iter().enumerate() {
+        for (state, owner, name) in aliases(checked.graph, graphs) {
+            let Some(slot) = layouts[owner].places.rows.get(name).copied() else { continue };
+            let layout = &mut layouts[g];
+            layout.places.rows.insert(state.name.clone(), slot);
+            if !layout.reads.contains(&slot.group) {
+                layout.reads.push(slot.group);
+            }
+        }
+    }
+    Ok((pools, layouts))
+}
+
+/// The aliases of a graph: the state, which graph owns it, and its name there.
+fn aliases<'a>(graph: &'a Graph, graphs: &[Checked<'_>]) -> Vec<(&'a State, usize, &'a str)> {
+    let alias = |state: &'a State| {
+        let alias = state.alias.as_ref()?;
+        let owner = graphs.iter().position(|g| g.graph.name == alias.graph)?;
+        Some((state, owner, alias.state.as_str()))
+    };
+    graph.states.iter().filter_map(alias).collect()
+}
+
+/// What ops do with states, by graph and name; what a graph does with an alias counts for the state behind it.
+#[derive(Default)]
+struct Roles<'a> {
+    /// Scored against queries: their rows are the fastest axis.
+    keys: HashSet<(usize, &'a str)>,
+    /// Read row by row: their heads lie in one run.
+    rows: HashSet<(usize, &'a str)>,
+}
+
+impl<'a> Roles<'a> {
+    fn of(graphs: &'a [Checked<'a>]) -> Self {
+        let mut roles = Roles::default();
+        for (g, checked) in graphs.iter().enumerate() {
+            let aliases = aliases(checked.graph, graphs);
+            let owner = |name: &'a str| {
+                let alias = aliases.iter().find(|(state, ..)| state.name == name);
+                alias.map_or((g, name), |(_, owner, name)| (*owner, *name))
+            };
+            for node in &checked.graph.nodes {
+                match &node.op {
+                    Op::Attention(o) => roles.keys.insert(owner(&o.k_state)),
+                    Op::Pool(o) => roles.rows.insert(owner(&o.state)),
+                    _ => false,
+                };
+            }
+        }
+        roles
+    }
+}
+
+fn graph_pools(
+    index: usize,
+    graph: &Graph,
+    first: usize,
+    roles: &Roles<'_>,
+    options: &CompileOptions,
+    places: &mut StatePlaces,
+) -> Result<Vec<Pool>, CompileError> {
+    let is_key = |state: &State| roles.keys.contains(&(index, state.name.as_str()));
     let types: Vec<KvType> = graph.states.iter().map(|s| element(s, is_key(s), options)).collect();
     for (state, ty) in graph.states.iter().zip(&types) {
-        let bytes = state.width().checked_mul(ty.bytes()).and_then(|row| row.checked_mul(PAGE_TOKENS));
+        let bytes = state.width().checked_mul(ty.bytes()).and_then(|row| row.checked_mul(PAGE_ROWS));
         // Offsets of several states are added up below.
         if bytes.is_none_or(|b| b > 1 << 40) {
             let why = format!("a page of {} × {} entries is too large", state.heads, state.dim);
             return Err(CompileError::State { state: state.name.clone(), why });
         }
     }
-    let groups = state_groups(graph, PAGE_TOKENS, |i| graph.states[i].width() * types[i].bytes());
-    let mut slots = HashMap::new();
-    let pools = groups.into_iter().enumerate().map(|(g, group)| pool(graph, g, group, &types, is_key, &mut slots));
-    Ok((pools.collect(), slots))
-}
-
-fn pool(
-    graph: &Graph,
-    index: usize,
-    group: StateGroup,
-    types: &[KvType],
-    is_key: impl Fn(&State) -> bool,
-    slots: &mut HashMap<String, StateSlot>,
-) -> Pool {
-    let (mut offset, mut places) = (0, Vec::new());
-    for &i in &group.states {
-        let state = &graph.states[i];
-        let slot = StateSlot {
-            group: index,
-            offset,
-            heads: state.heads,
-            dim: state.dim,
-            ty: types[i],
-            transposed: is_key(state),
-        };
-        offset += slot.heads * slot.head_bytes();
-        slots.insert(state.name.clone(), slot);
-        places.push(slot);
-    }
-    Pool::new(group, places)
-}
-
-fn key_state(op: &Op) -> Option<&str> {
-    match op {
-        Op::Attention(o) => Some(&o.k_state),
-        _ => None,
-    }
+    let groups = state_groups(graph, PAGE_ROWS, |i| graph.states[i].width() * types[i].bytes());
+    let pool = |(g, group): (usize, StateGroup)| {
+        let (mut offset, mut slots) = (0, Vec::new());
+        for &i in &group.states {
+            let state = &graph.states[i];
+            let one_run = roles.rows.contains(&(index, state.name.as_str()));
+            let (heads, dim) = if one_run { (1, state.width()) } else { (state.heads, state.dim) };
+            let (stride, transposed) = (group.stride(), is_key(state));
+            let slot = StateSlot { group: first + g, offset, heads, dim, ty: types[i], stride, transposed };
+            offset += slot.heads * slot.head_bytes();
+            places.rows.insert(state.name.clone(), slot);
+            slots.push(slot);
+        }
+        Pool::new(group, slots)
+    };
+    Ok(groups.into_iter().enumerate().map(pool).collect())
 }
 
 fn element(state: &State, is_key: bool, options: &CompileOptions) -> KvType {
@@ -68,4 +145,26 @@ fn element(state: &State, is_key: bool, options: &CompileOptions) -> KvType {
         StateType::Kv if is_key => options.k_type,
         StateType::Kv => options.v_type,
     }
+}
+
+fn slots(
+    checked: &Checked<'_>,
+    options: &CompileOptions,
+    places: &mut StatePlaces,
+) -> Result<Option<SlotPool>, CompileError> {
+    let graph = checked.graph;
+    let mut sizes = Vec::new();
+    for (i, state) in graph.recurrent.iter().enumerate() {
+        let size = recurrences::sizes(checked, state);
+        sizes.push(size.ok_or_else(|| too_large(state, "its value"))?);
+        places.recurrent.insert(state.name.clone(), i);
+    }
+    let Some(last) = graph.recurrent.last() else { return Ok(None) };
+    let pool = SlotPool::new(&sizes, options.max_tentative).filter(|pool| pool.group().slot_bytes < 1 << 40);
+    pool.map(Some).ok_or_else(|| too_large(last, "a slot with it and the states before it"))
+}
+
+fn too_large(state: &Recurrent, what: &str) -> CompileError {
+    let why = format!("{what} is too large, {:?} entries", state.shape);
+    CompileError::State { state: state.name.clone(), why }
 }

@@ -63,6 +63,16 @@ pub(crate) struct Index {
     pub(crate) tables: HashMap<String, usize>,
 }
 
+impl Index {
+    fn of(&mut self, role: Role) -> &mut HashMap<String, usize> {
+        match role {
+            Role::Matrix => &mut self.matrices,
+            Role::Vector => &mut self.vectors,
+            Role::Table => &mut self.tables,
+        }
+    }
+}
+
 /// What an op does with a weight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -71,52 +81,70 @@ enum Role {
     Table,
 }
 
-/// Loads every weight that a node of the graph names.
+/// Loads every weight that a node of a graph names, once for all graphs that have it.
 pub(crate) fn load(
-    graph: &Graph,
+    graphs: &[&Graph],
     source: &dyn WeightSource,
     isa: Isa,
     progress: Progress<'_>,
-) -> Result<(Weights, Index), CompileError> {
-    let roles = roles(graph);
-    let total = roles.iter().map(|(w, _)| elements(w)).sum();
+) -> Result<(Weights, Vec<Index>), CompileError> {
+    let wanted = wanted(graphs);
+    let total = wanted.iter().map(|w| elements(w.weight)).sum();
     let packer = Packer::new(isa);
-    let (mut weights, mut index, mut done) = (Weights::default(), Index::default(), 0);
-    for (weight, roles) in &roles {
+    let (mut weights, mut done) = (Weights::default(), 0);
+    let mut indexes: Vec<Index> = graphs.iter().map(|_| Index::default()).collect();
+    for Wanted { weight, roles, graphs } in &wanted {
         let data = source.load(weight)?;
         for role in roles {
-            load_as(*role, weight, &data, &packer, &mut weights, &mut index)?;
+            let at = load_as(*role, weight, &data, &packer, &mut weights)?;
+            for graph in graphs {
+                indexes[*graph].of(*role).insert(weight.name.clone(), at);
+            }
         }
         drop(data);
         source.release(weight);
         done += elements(weight);
         progress(done, total);
     }
-    Ok((weights, index))
+    Ok((weights, indexes))
 }
 
 fn elements(weight: &Weight) -> u64 {
     weight.shape.iter().map(|n| *n as u64).product()
 }
 
-/// The weights that nodes name, in order of first use, with what is done with them.
-fn roles(graph: &Graph) -> Vec<(&Weight, Vec<Role>)> {
-    let mut roles: Vec<(&Weight, Vec<Role>)> = Vec::new();
-    let mut position: HashMap<&str, usize> = HashMap::new();
-    for node in &graph.nodes {
-        for name in node.op.weights() {
-            let role = role(&node.op, name);
-            let Some(weight) = graph.weight(name) else { continue };
-            let at = *position.entry(name).or_insert_with(|| {
-                roles.push((weight, Vec::new()));
-                roles.len() - 1
+/// A weight, what is done with it, and the graphs that have it.
+struct Wanted<'g> {
+    weight: &'g Weight,
+    roles: Vec<Role>,
+    graphs: Vec<usize>,
+}
+
+/// The weights that nodes name, in order of first use. Graphs may have different weights of one name.
+fn wanted<'g>(graphs: &[&'g Graph]) -> Vec<Wanted<'g>> {
+    let mut wanted: Vec<Wanted<'g>> = Vec::new();
+    let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (g, graph) in graphs.iter().enumerate() {
+        let weights: HashMap<&str, &Weight> = graph.weights.iter().map(|w| (w.name.as_str(), w)).collect();
+        let named = graph.nodes.iter().flat_map(|node| node.op.weights().into_iter().map(move |name| (&node.op, name)));
+        for (op, name) in named {
+            let Some(weight) = weights.get(name) else { continue };
+            let known = positions.entry(name).or_default();
+            let at = known.iter().copied().find(|at| wanted[*at].weight == *weight).unwrap_or_else(|| {
+                known.push(wanted.len());
+                wanted.push(Wanted { weight, roles: Vec::new(), graphs: Vec::new() });
+                wanted.len() - 1
             });
-            if !roles[at].1.contains(&role) {
-                roles[at].1.push(role);
+            let (role, entry) = (role(op, name), &mut wanted[at]);
+            if !entry.roles.contains(&role) {
+                entry.roles.push(role);
+            }
+            if !entry.graphs.contains(&g) {
+                entry.graphs.push(g);
             }
         }
     }
-    roles
+    wanted
 }
 
 fn role(op: &Op, name: &str) -> Role {
@@ -128,24 +156,24 @@ fn role(op: &Op, name: &str) -> Role {
     }
 }
 
+/// Makes a weight ready for a role; its index in the role's table.
 fn load_as(
     role: Role,
     weight: &Weight,
     data: &WeightData,
     packer: &Packer,
     weights: &mut Weights,
-    index: &mut Index,
-) -> Result<(), CompileError> {
+) -> Result<usize, CompileError> {
     match role {
         Role::Matrix => {
-            index.matrices.insert(weight.name.clone(), weights.matrices.len());
             weights.matrices.push(pack(weight, data, packer)?);
+            Ok(weights.matrices.len() - 1)
         }
         Role::Vector => {
             let mut values = vec![0.0; data.shape.iter().product()];
             dequantize(data.ty, &data.bytes, &mut values).map_err(|e| refused(weight, &e))?;
-            index.vectors.insert(weight.name.clone(), weights.vectors.len());
             weights.vectors.push(values);
+            Ok(weights.vectors.len() - 1)
         }
         Role::Table => {
             let [rows, width] = weight.shape[..] else { return Err(refused(weight, &"a table has two axes")) };
@@ -157,11 +185,10 @@ fn load_as(
                     &format!("{rows} rows of {width} values in {ty} do not take {found} bytes"),
                 ));
             }
-            index.tables.insert(weight.name.clone(), weights.tables.len());
             weights.tables.push(Table { data: data.clone(), rows, width });
+            Ok(weights.tables.len() - 1)
         }
     }
-    Ok(())
 }
 
 fn pack(weight: &Weight, data: &WeightData, packer: &Packer) -> Result<PackedMatrix, CompileError> {

@@ -16,6 +16,8 @@ pub(crate) enum Map<'a> {
     Activate(&'a [f32], Act),
     /// `act(gate) · up`.
     Glu(&'a [f32], &'a [f32], Act),
+    /// `e^x`.
+    Exp(&'a [f32]),
     /// `cap · tanh(x / cap)`.
     Softcap(&'a [f32], f32),
 }
@@ -35,6 +37,7 @@ impl Map<'_> {
                 let gate = math::activate(s, act, load(s, &gate[first..]));
                 s.mul(gate, load(s, &up[first..]))
             }
+            Map::Exp(x) => math::exp(s, load(s, &x[first..])),
             Map::Softcap(x, cap) => {
                 let x = s.div(load(s, &x[first..]), s.splat(cap));
                 s.mul(math::tanh(s, x), s.splat(cap))

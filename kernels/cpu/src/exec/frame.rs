@@ -21,6 +21,7 @@ use crate::{
     linear::Scratch,
     memory::Zeroed,
     pool::Pool,
+    recurrent::{SlotPool, Strip},
     step::{Prepared, RowMap},
     team::Member,
 };
@@ -65,6 +66,8 @@ impl<'a, T> Shared<'a, T> {
 pub(crate) struct MemberScratch {
     pub(crate) linear: Scratch,
     pub(crate) piece: PieceScratch,
+    /// The state of a unit of a recurrence.
+    pub(crate) strips: Vec<Strip>,
 }
 
 /// One value per member, each on cache lines of its own.
@@ -116,6 +119,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) weights: &'a Weights,
     pub(crate) pools: &'a [Pool],
+    /// The recurrent state of the graph that runs.
+    pub(crate) slots: Option<&'a SlotPool>,
     pub(crate) step: &'a Step,
     pub(crate) prepared: &'a Prepared,
     pub(crate) arena: &'a Zeroed,

@@ -4,14 +4,15 @@ mod elementwise;
 mod embed;
 pub(crate) mod experts;
 pub(crate) mod frame;
+mod input;
 mod linear;
 mod norm;
+mod pool;
 mod quantize;
+mod recur;
 mod rope;
 mod route;
 mod turn;
-
-use bantam_graph::InputSource;
 
 use crate::{
     attention::{Attention, Cut, store},
@@ -35,11 +36,11 @@ const GRAIN: usize = 256;
 pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
     // SAFETY: as this function's.
     let turn = unsafe { Turn::new(frame, member, index) };
-    if turn.rows() == 0 {
+    if turn.rows() == 0 && !turn.op().is_recurrent() {
         return;
     }
     match turn.op() {
-        Op::Input(source) => input(&turn, *source),
+        Op::Input(source) => input::input(&turn, *source),
         Op::Embed { ids, table, scale } => {
             let (table, share) = (&frame.weights.tables[*table], member.share(turn.rows(), 1));
             embed::embed(table, &turn.read(*ids)[share.clone()], *scale, turn.own(share, table.width));
@@ -62,6 +63,9 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
             linear::linear(&turn, &linear::Product { x: *x, matrix: *matrix, bias: *bias, add: *add });
         }
         Op::Store { x, slot } => keep(&turn, *x, slot),
+        Op::StoreOpen { x, gate, bias, pool } => pool::store(&turn, *x, *gate, *bias, pool),
+        Op::Pool { pool, .. } => pool::pool(&turn, pool),
+        Op::Convolve { .. } | Op::Delta { .. } | Op::Scan { .. } => recur::recur(&turn),
         Op::Attend { q, attend, .. } => attention(&turn, *q, attend),
         Op::Route { scores, choose } => route(&turn, *scores, choose),
         Op::Assign { ids, experts } => {
@@ -78,6 +82,7 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
             Entry::Block => select::<QBlock>(&turn, *x),
         },
         Op::Activate { .. }
+        | Op::Exp { .. }
         | Op::Glu { .. }
         | Op::Softcap { .. }
         | Op::Add { .. }
@@ -95,6 +100,7 @@ fn entries(turn: &Turn<'_>) {
     let isa = turn.frame.isa;
     match turn.op() {
         Op::Activate { x, act } => Map::Activate(read(x), *act).apply(isa, out),
+        Op::Exp { x } => Map::Exp(read(x)).apply(isa, out),
         Op::Glu { gate, up, act } => Map::Glu(read(gate), read(up), *act).apply(isa, out),
         Op::Softcap { x, cap } => Map::Softcap(read(x), *cap).apply(isa, out),
         Op::Add { a, b } => elementwise::add(read(a), read(b), out),
@@ -109,20 +115,6 @@ fn entries(turn: &Turn<'_>) {
         }
         _ => {}
     }
-}
-
-fn input(turn: &Turn<'_>, source: InputSource) {
-    let map = turn.row_map();
-    let from = match source {
-        InputSource::TokenIds => &map.tokens,
-        InputSource::Positions => &map.positions,
-        // Refused when a graph is compiled.
-        InputSource::PreviousTokens { .. } | InputSource::StridedPositions { .. } | InputSource::Hidden { .. } => {
-            return;
-        }
-    };
-    let share = turn.member.share(from.len(), GRAIN);
-    turn.own(share.clone(), 1).copy_from_slice(&from[share]);
 }
 
 fn rotate(turn: &Turn<'_>, rotation: &rope::Rotation<'_>, x: ValueId, head_dim: usize) {

@@ -5,7 +5,7 @@ use bantam_cpu::isa::Isa;
 use bantam_gguf::GgmlType;
 
 use crate::{
-    model::{MIXTURE, PLAIN, Shape, WINDOWED, quantized},
+    model::{HYBRID, MIXTURE, PLAIN, Shape, WINDOWED, quantized},
     session::{Session, Setup, prompt},
 };
 
@@ -74,7 +74,7 @@ fn check(shape: &Shape, setup: Setup) {
 #[test]
 fn float_models() {
     for isa in Isa::ALL.into_iter().filter(|i| i.is_available()) {
-        for shape in [PLAIN, WINDOWED, MIXTURE] {
+        for shape in [PLAIN, WINDOWED, MIXTURE, HYBRID] {
             check(&shape, Setup { isa, ..Setup::default() });
         }
     }

@@ -4,8 +4,10 @@
 
 mod batching;
 mod failure;
+mod hybrid;
 mod model;
 mod oracle;
+mod recurrent;
 mod refusals;
 mod session;
 mod state;

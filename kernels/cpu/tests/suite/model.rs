@@ -26,6 +26,8 @@ pub(crate) struct Shape {
     pub(crate) pairing: Pairing,
     pub(crate) act: Act,
     pub(crate) softcap: bool,
+    /// Recurrences in most layers, and blocks of tokens pooled in the others.
+    pub(crate) hybrid: bool,
     /// Format of the matrices.
     pub(crate) ty: GgmlType,
 }
@@ -45,6 +47,7 @@ pub(crate) const PLAIN: Shape = Shape {
     pairing: Pairing::Interleaved,
     act: Act::Silu,
     softcap: false,
+    hybrid: false,
     ty: GgmlType::F32,
 };
 
@@ -66,6 +69,9 @@ pub(crate) const WINDOWED: Shape = Shape {
 pub(crate) const MIXTURE: Shape =
     Shape { experts: Some((6, 2)), heads: 4, kv_heads: 4, pairing: Pairing::Halves, ffn: 64, ..PLAIN };
 
+/// A delta rule of either decay, a state-space scan, convolutions, attention whose values are pooled by block.
+pub(crate) const HYBRID: Shape = Shape { layers: 4, hybrid: true, ..PLAIN };
+
 /// The same with matrices of another format, and rows of whole blocks of it.
 pub(crate) fn quantized(shape: Shape, ty: GgmlType) -> Shape {
     let len = ty.block_len();
@@ -86,7 +92,11 @@ impl Shape {
         let mut x = g.embed("embd", &ids, &table, 1.5);
         for layer in 0..self.layers {
             g.layer(Some(layer));
-            x = self.attention(&mut g, layer, &x, &positions);
+            x = match layer {
+                0 | 2 if self.hybrid => self.delta(&mut g, layer, &x),
+                3 if self.hybrid => self.scan(&mut g, layer, &x),
+                _ => self.attention(&mut g, layer, &x, &positions),
+            };
             x = self.ffn(&mut g, layer, &x);
         }
         g.layer(None);
@@ -112,6 +122,7 @@ impl Shape {
         let mut q = project("q", self.heads, true);
         let mut k = project("k", self.kv_heads, false);
         let v = project("v", self.kv_heads, false);
+        let gate = self.hybrid.then(|| project("pool_gate", self.kv_heads, false));
         if self.qk_norm {
             let weight = g.tensor(&format!("q_norm.{layer}"), &[self.head_dim]);
             q = g.rms_norm("q_normed", &q, Some(&weight), 1e-6, Some(self.head_dim));
@@ -137,6 +148,9 @@ impl Shape {
             g.state(State { name: name.into(), heads, dim, kind, dtype: StateType::Kv, alias: None })
         };
         let (k_state, v_state) = (state("k"), state("v"));
+        if let Some(gate) = gate {
+            self.pool(g, &v, &gate);
+        }
         let scale = 1.0 / (self.head_dim as f32).sqrt();
         let attention = Attention {
             q,
@@ -155,7 +169,7 @@ impl Shape {
         g.add("attn_sum", x, &y)
     }
 
-    fn norm(&self, g: &mut GraphBuilder, layer: usize, name: &str, x: &str) -> String {
+    pub(crate) fn norm(&self, g: &mut GraphBuilder, layer: usize, name: &str, x: &str) -> String {
         let weight = g.tensor(&format!("{name}.{layer}"), &[self.width]);
         g.rms_norm(name, x, Some(&weight), 1e-5, None)
     }
@@ -215,7 +229,11 @@ impl WeightSource for RandomWeights {
         let float = weight.shape.len() == 1 || weight.name.starts_with("router") || !self.ty.is_quantized();
         let (ty, bytes) = if float {
             let scale = if weight.shape.len() == 1 { 0.5 } else { 1.7 / (cols as f32).sqrt() };
-            let offset = if weight.shape.len() == 1 { 1.0 } else { 0.0 };
+            let offset = match weight.shape.len() {
+                1 if weight.name.starts_with("negative") => -1.0,
+                1 => 1.0,
+                _ => 0.0,
+            };
             let value = |rng: &mut SplitMix| offset + scale * (rng.unit() - 0.5) * 2.0;
             (GgmlType::F32, (0..len).flat_map(|_| value(&mut rng).to_le_bytes()).collect())
         } else {

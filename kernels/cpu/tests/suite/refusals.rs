@@ -30,7 +30,7 @@ fn rows_and_tokens() {
     refused(|s| s.tokens.push(0), "80 rows in all, but 81 tokens");
     refused(|s| s.sequences[1].rows = 0, "sequence 1: 0 rows");
     refused(|s| s.sequences[1].start = usize::MAX, "sequence 1");
-    refused(|s| s.graph = 1, "graph 1, expected below 1");
+    refused(|s| s.graph = 1, "graph 1, of 1");
     refused(|s| s.logit_rows = vec![4, 4], "must rise");
     refused(|s| s.logit_rows = vec![80], "logit row 80");
     refused(

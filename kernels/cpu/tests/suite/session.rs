@@ -1,6 +1,6 @@
 //! A program with sequences whose page tables the test keeps.
 
-use bantam_backend::{Backend, CompileOptions, KvType, NO_PAGE, Program, SequenceStep, Step};
+use bantam_backend::{Backend, CompileOptions, KvType, NO_PAGE, NO_SLOT, Program, RecurrentStep, SequenceStep, Step};
 use bantam_cpu::{CpuBackend, isa::Isa};
 
 use crate::model::Shape;
@@ -32,17 +32,29 @@ pub(crate) struct Session {
 
 /// Most rows and logit rows of a step.
 pub(crate) const MAX_ROWS: usize = 256;
+/// Most tentative rows of a sequence in a step.
+pub(crate) const MAX_TENTATIVE: usize = 6;
 const PAGES: usize = 200;
+const SLOTS: usize = 20;
 const SEQUENCES: usize = 4;
 
 impl Session {
     pub(crate) fn new(shape: &Shape, setup: Setup) -> Session {
         let backend = CpuBackend::with_isa(setup.threads, setup.isa).unwrap();
         let (k_type, v_type) = (setup.k_type, setup.v_type);
-        let options = CompileOptions { max_rows: MAX_ROWS, max_logit_rows: MAX_ROWS, max_tentative: 0, k_type, v_type };
+        let options = CompileOptions {
+            max_rows: MAX_ROWS,
+            max_logit_rows: MAX_ROWS,
+            max_tentative: MAX_TENTATIVE,
+            k_type,
+            v_type,
+        };
         let mut program = backend.compile(&shape.graph(), &shape.weights(), &options, &mut |_, _| {}).unwrap();
         for group in 0..program.groups().len() {
             program.reserve_pages(group, PAGES).unwrap();
+        }
+        if program.recurrent(0).is_some() {
+            program.reserve_slots(0, SLOTS).unwrap();
         }
         Session { program, setup, lengths: vec![0; SEQUENCES] }
     }
@@ -55,6 +67,14 @@ impl Session {
         (0..group.pages(tokens)).map(|i| if i < gone { NO_PAGE } else { page(i) as u32 }).collect()
     }
 
+    /// How a step advances the recurrent state of a sequence in its slot, if there is any.
+    pub(crate) fn recurrent(&self, sequence: usize, accepted: usize, tentative: usize) -> Option<RecurrentStep> {
+        self.program.recurrent(0)?;
+        let to = (sequence * self.setup.page_step % SLOTS) as u32;
+        let from = if self.lengths[sequence] == 0 { NO_SLOT } else { to };
+        Some(RecurrentStep { from, to, accepted, tentative })
+    }
+
     /// The step that appends runs of tokens to sequences; the last `wanted` rows of each run are logit rows.
     pub(crate) fn step(&self, runs: &[(usize, &[u32], usize)]) -> Step {
         let mut step = Step::default();
@@ -63,7 +83,9 @@ impl Session {
             step.tokens.extend(*tokens);
             let groups = 0..self.program.groups().len();
             let tables = groups.map(|g| self.table(*sequence, g, start, start + tokens.len())).collect();
-            step.sequences.push(SequenceStep { rows: tokens.len(), start, tables, ..SequenceStep::default() });
+            let recurrent = self.recurrent(*sequence, 0, 0);
+            let rows = tokens.len();
+            step.sequences.push(SequenceStep { rows, start, tables, recurrent, ..SequenceStep::default() });
             let end = first + tokens.len();
             step.logit_rows.extend((end - wanted..end).map(|r| r as u32));
         }

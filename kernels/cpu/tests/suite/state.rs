@@ -3,7 +3,7 @@
 use bantam_backend::PageCopy;
 
 use crate::{
-    model::{PLAIN, WINDOWED},
+    model::{HYBRID, PLAIN, WINDOWED},
     session::{Session, Setup, prompt},
 };
 
@@ -29,8 +29,8 @@ fn a_forked_sequence_goes_on_like_the_original() {
 }
 
 #[test]
-fn saved_pages_restore_a_sequence_in_another_program() {
-    for shape in [PLAIN, WINDOWED] {
+fn saved_state_restores_a_sequence_in_another_program() {
+    for shape in [PLAIN, WINDOWED, HYBRID] {
         let tokens = prompt(75, shape.vocab, 1);
         let mut first = Session::new(&shape, Setup::default());
         first.run(&[(0, &tokens[..70], 0)]);
@@ -39,12 +39,18 @@ fn saved_pages_restore_a_sequence_in_another_program() {
         for group in 0..first.program.groups().len() {
             let (from, to) = (first.table(0, group, 70, 70), second.table(0, group, 70, 70));
             for (i, (from, to)) in from.into_iter().zip(to).enumerate().filter(|(_, (f, _))| *f != u32::MAX) {
-                let (mut bytes, tokens) = (Vec::new(), (70 - i * 32).min(32));
+                let group_of = first.program.groups()[group].clone();
+                let (mut bytes, tokens) = (Vec::new(), (70 - i * group_of.page_tokens).min(group_of.page_tokens));
                 first.program.save_page(group, from, tokens, &mut bytes).unwrap();
-                let page_bytes = first.program.groups()[group].page_bytes;
-                assert_eq!(bytes.len(), page_bytes / 32 * tokens);
+                let rows = tokens / group_of.stride();
+                assert_eq!(bytes.len(), group_of.page_bytes / group_of.page_rows() * rows);
                 second.program.load_page(group, to, tokens, &bytes).unwrap();
             }
+        }
+        if let Some(slot) = first.recurrent(0, 0, 0) {
+            let mut bytes = Vec::new();
+            first.program.save_slot(0, slot.to, &mut bytes).unwrap();
+            second.program.load_slot(0, second.recurrent(0, 0, 0).unwrap().from, &bytes).unwrap();
         }
         assert_eq!(first.run(&[(0, &tokens[70..], 5)]), second.run(&[(0, &tokens[70..], 5)]));
     }

@@ -1,0 +1,166 @@
+//! What a step must be before it runs.
+
+use std::ops::Range;
+
+use bantam_backend::{SequenceStep, Step, StepError};
+
+use crate::{
+    compile::{Limits, MaxRows},
+    pool::Pool,
+    recurrent::SlotPool,
+};
+
+/// What a graph asks of its steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Demands {
+    /// What integers a step may hold.
+    pub(crate) limits: Limits,
+    /// State groups whose rows the graph writes.
+    pub(crate) writes: Range<usize>,
+    /// State groups of other graphs whose rows it reads.
+    pub(crate) reads: Vec<usize>,
+    /// Ids of earlier tokens that a sequence must bring along.
+    pub(crate) history: usize,
+    /// Widths of the hidden inputs.
+    pub(crate) hidden: Vec<usize>,
+}
+
+type Checked = Result<(), String>;
+
+/// Checks a step against a program. `number` is a number that no earlier step had; `slots` are those of the graph's
+/// recurrent state, if it has any.
+pub(crate) fn check(
+    step: &Step,
+    demands: &Demands,
+    max: MaxRows,
+    pools: &mut [Pool],
+    slots: Option<&mut SlotPool>,
+    number: u64,
+) -> Result<(), StepError> {
+    let checked = rows(step, &demands.limits, max)
+        .and_then(|()| hidden(step, demands))
+        .and_then(|()| sequences(step, demands, pools, number))
+        .and_then(|()| copies(step, pools))
+        .and_then(|()| recurrent(step, slots, number));
+    checked.map_err(StepError::Invalid)
+}
+
+fn rows(step: &Step, limits: &Limits, max: MaxRows) -> Checked {
+    if step.tokens.len() > max.tokens {
+        return Err(format!("{} rows, of at most {}", step.tokens.len(), max.tokens));
+    }
+    if step.logit_rows.len() > max.logits {
+        return Err(format!("{} logit rows, of at most {}", step.logit_rows.len(), max.logits));
+    }
+    if !step.logit_rows.is_sorted_by(|a, b| a < b) {
+        return Err("logit rows must rise".into());
+    }
+    if let Some(last) = step.logit_rows.last() {
+        within("logit row", *last as usize, Some(step.tokens.len()))?;
+    }
+    step.tokens.iter().try_for_each(|t| within("token id", *t as usize, limits.tokens))
+}
+
+pub(crate) fn within(what: &str, found: usize, limit: Option<usize>) -> Checked {
+    match limit {
+        Some(limit) if found >= limit => Err(format!("{what} {found}, expected below {limit}")),
+        _ => Ok(()),
+    }
+}
+
+fn hidden(step: &Step, demands: &Demands) -> Checked {
+    for (i, width) in demands.hidden.iter().enumerate() {
+        let found = step.hidden.get(i).map_or(0, Vec::len);
+        if found != step.tokens.len() * width {
+            let rows = step.tokens.len();
+            return Err(format!("hidden input {i}: expected {rows} rows of {width} entries, found {found} entries"));
+        }
+    }
+    Ok(())
+}
+
+fn sequences(step: &Step, demands: &Demands, pools: &mut [Pool], number: u64) -> Checked {
+    let mut rows = 0usize;
+    for (s, sequence) in step.sequences.iter().enumerate() {
+        rows = rows.saturating_add(sequence.rows);
+        one_sequence(sequence, demands, pools, number).map_err(|why| format!("sequence {s}: {why}"))?;
+    }
+    if rows == step.tokens.len() {
+        return Ok(());
+    }
+    Err(format!("sequences of {rows} rows in all, but {} tokens", step.tokens.len()))
+}
+
+fn one_sequence(sequence: &SequenceStep, demands: &Demands, pools: &mut [Pool], number: u64) -> Checked {
+    let (start, rows) = (sequence.start, sequence.rows);
+    let end = start.checked_add(rows).filter(|end| u32::try_from(*end).is_ok());
+    let Some(end) = end.filter(|_| rows > 0 || sequence.recurrent.is_some()) else {
+        return Err(format!("{rows} rows from {start} on; expected 1 to 2³² tokens"));
+    };
+    within("position", end.saturating_sub(1), demands.limits.positions)?;
+    let known = demands.history.min(start);
+    if sequence.history.len() < known {
+        return Err(format!("expected the ids of {known} tokens before it, found {}", sequence.history.len()));
+    }
+    sequence.history.iter().try_for_each(|t| within("earlier token id", *t as usize, demands.limits.tokens))?;
+    if sequence.tables.len() != pools.len() {
+        return Err(format!("expected {} page tables, found {}", pools.len(), sequence.tables.len()));
+    }
+    for g in demands.writes.clone() {
+        let written = if rows > 0 { start..end } else { 0..0 };
+        table(&sequence.tables[g], start..end, written, &mut pools[g], number)
+            .map_err(|why| format!("page table {g}: {why}"))?;
+    }
+    for &g in &demands.reads {
+        table(&sequence.tables[g], start..start, 0..0, &mut pools[g], number)
+            .map_err(|why| format!("page table {g}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Checks that every page that `tokens` read or write is there, and that none of those that the tokens `written` write is
+/// written twice in the step.
+fn table(table: &[u32], tokens: Range<usize>, written: Range<usize>, pool: &mut Pool, number: u64) -> Checked {
+    let page_tokens = pool.group().page_tokens;
+    let end = pool.group().pages(tokens.end);
+    let needed = (pool.group().first_needed(tokens.start) / page_tokens).min(end)..end;
+    let found = table.len();
+    let pages = table.get(needed.clone()).ok_or_else(|| format!("expected {} pages, found {found}", needed.end))?;
+    let exist = pool.pages();
+    if let Some(page) = pages.iter().find(|p| **p as usize >= exist) {
+        return Err(format!("page {page} of {exist}, among pages {needed:?} of the sequence, which are still needed"));
+    }
+    let written = written.start / page_tokens..pool.group().pages(written.end);
+    for page in table.get(written).unwrap_or_default() {
+        if !pool.note_write(*page, number) {
+            return Err(format!("page {page} is written twice in one step"));
+        }
+    }
+    Ok(())
+}
+
+fn copies(step: &Step, pools: &[Pool]) -> Checked {
+    for copy in &step.copies {
+        let Some(pool) = pools.get(copy.group) else { return Err(format!("{copy:?}, of {} groups", pools.len())) };
+        if ![copy.from, copy.to].iter().all(|page| pool.holds(*page, copy.tokens)) {
+            let (pages, tokens) = (pool.pages(), pool.group().page_tokens);
+            return Err(format!("{copy:?}, of {pages} pages of {tokens} tokens"));
+        }
+    }
+    Ok(())
+}
+
+fn recurrent(step: &Step, slots: Option<&mut SlotPool>, number: u64) -> Checked {
+    let Some(slots) = slots else { return Ok(()) };
+    for (s, sequence) in step.sequences.iter().enumerate() {
+        slots.check(sequence, number).map_err(|why| format!("sequence {s}: {why}"))?;
+    }
+    // A slot that one sequence writes must not be another's to read: nobody says which comes first.
+    for (s, sequence) in step.sequences.iter().enumerate() {
+        let Some(recurrent) = &sequence.recurrent else { continue };
+        if recurrent.from != recurrent.to && slots.is_written(recurrent.from, number) {
+            return Err(format!("sequence {s}: slot {} is read and written in one step", recurrent.from));
+        }
+    }
+    Ok(())
+}

@@ -56,10 +56,11 @@ fn steps_do_not_allocate() {
         let tokens = prompt(200, shape.vocab, 1);
         let mut session = Session::new(&shape, Setup { threads: 3, ..Setup::default() });
         session.run(&[(0, &tokens[..1], 1)]);
-        let prefill = session.step(&[(0, &tokens, 3), (1, &tokens[..40], 40)]);
-        let decode = session.step(&[(0, &tokens[..1], 1), (2, &tokens[..1], 1)]);
+        let one = &tokens[..1];
+        let runs = [vec![(0, &tokens[..], 3), (1, &tokens[..40], 40)], vec![(0, one, 1), (2, one, 1)]];
+        let steps: Vec<_> = [&runs[0], &runs[1], &runs[1]].into_iter().map(|runs| session.advance(runs)).collect();
         WATCHING.store(true, Ordering::SeqCst);
-        for step in [&prefill, &decode, &decode] {
+        for step in &steps {
             session.program.run(step).unwrap();
         }
         WATCHING.store(false, Ordering::SeqCst);

@@ -18,18 +18,18 @@ const SIZE: usize = 9;
 /// Tokens of a pooled block.
 pub(crate) const STRIDE: usize = 4;
 
+fn conv(g: &mut GraphBuilder, layer: usize, x: &str, width: usize) -> String {
+    let dilation = 1 + layer;
+    let weight = g.tensor(&format!("conv.{layer}"), &[width, 3]);
+    let bias = (layer == 0).then(|| g.tensor(&format!("conv_bias.{layer}"), &[width]));
+    let state = g.recurrent("conv_state", &[2 * dilation, width]);
+    g.short_conv("conv", ShortConv { x: x.into(), weight, bias, dilation, state })
+}
+
 impl Shape {
     fn project(&self, g: &mut GraphBuilder, layer: usize, name: &str, x: &str, width: usize) -> String {
         let weight = g.tensor(&format!("{name}.{layer}"), &[width, self.width]);
         g.linear(name, x, &weight, None)
-    }
-
-    fn conv(&self, g: &mut GraphBuilder, layer: usize, x: &str, width: usize) -> String {
-        let dilation = 1 + layer;
-        let weight = g.tensor(&format!("conv.{layer}"), &[width, 3]);
-        let bias = (layer == 0).then(|| g.tensor(&format!("conv_bias.{layer}"), &[width]));
-        let state = g.recurrent("conv_state", &[2 * dilation, width]);
-        g.short_conv("conv", ShortConv { x: x.into(), weight, bias, dilation, state })
     }
 
     /// The logarithm of a decay: above -1, below 0.
@@ -47,7 +47,7 @@ impl Shape {
         let k = g.rms_norm("k_rms", &k, None, 1e-6, Some(KEY_DIM));
         let k = g.scale("k", &k, 1.0 / (KEY_DIM as f32).sqrt());
         let v = self.project(g, layer, "v_in", &normed, HEADS * VALUE_DIM);
-        let v = self.conv(g, layer, &v, HEADS * VALUE_DIM);
+        let v = conv(g, layer, &v, HEADS * VALUE_DIM);
         let decay = self.decay(g, layer, &normed, if layer == 0 { HEADS } else { HEADS * KEY_DIM });
         let beta = self.project(g, layer, "beta_in", &normed, HEADS);
         let beta = g.activate("beta", &beta, Act::Sigmoid);
@@ -60,7 +60,7 @@ impl Shape {
     pub(crate) fn scan(&self, g: &mut GraphBuilder, layer: usize, x: &str) -> String {
         let normed = self.norm(g, layer, "attn_norm", x);
         let operand = self.project(g, layer, "ssm_x", &normed, HEADS * VALUE_DIM);
-        let operand = self.conv(g, layer, &operand, HEADS * VALUE_DIM);
+        let operand = conv(g, layer, &operand, HEADS * VALUE_DIM);
         let b = self.project(g, layer, "ssm_b", &normed, GROUPS * SIZE);
         let c = self.project(g, layer, "ssm_c", &normed, GROUPS * SIZE);
         let dt = self.project(g, layer, "dt_in", &normed, HEADS);

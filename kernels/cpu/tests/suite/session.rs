@@ -92,13 +92,19 @@ impl Session {
         step
     }
 
-    /// Runs such a step; returns the logit rows.
-    pub(crate) fn run(&mut self, runs: &[(usize, &[u32], usize)]) -> Vec<Vec<f32>> {
+    /// Such a step, whose tokens are then taken as given.
+    pub(crate) fn advance(&mut self, runs: &[(usize, &[u32], usize)]) -> Step {
         let step = self.step(runs);
-        self.program.run(&step).unwrap();
         for (sequence, tokens, _) in runs {
             self.lengths[*sequence] += tokens.len();
         }
+        step
+    }
+
+    /// Runs such a step; returns the logit rows.
+    pub(crate) fn run(&mut self, runs: &[(usize, &[u32], usize)]) -> Vec<Vec<f32>> {
+        let step = self.advance(runs);
+        self.program.run(&step).unwrap();
         let vocab = self.program.vocab();
         assert_eq!(self.program.logits().len(), step.logit_rows.len() * vocab);
         self.program.logits().chunks(vocab).map(<[f32]>::to_vec).collect()

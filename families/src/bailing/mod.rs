@@ -7,7 +7,7 @@
 mod delta;
 mod latent;
 
-use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, Fields, Model};
+use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, Fields, HfCheckpoint, Import, Model};
 use bantam_graph::{Act, GluLimit, Graph, GraphBuilder, InputSource, Scoring};
 use serde::Serialize;
 
@@ -20,6 +20,7 @@ use crate::blocks::{
     draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, glu_limits, output_matrix, scoring, shown,
     stop_tokens, weights_scale,
 };
+use crate::hf;
 
 /// `bailingmoe3`.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +56,14 @@ impl Family for Bailing {
             draft: draft.transpose()?.map(|graph| chain(TAP, graph)),
             chat: stop_tokens(STOP_TOKENS),
         })
+    }
+
+    fn hf_architectures(&self) -> &'static [&'static str] {
+        hf::bailing::ARCHITECTURES
+    }
+
+    fn import(&self, checkpoint: &HfCheckpoint) -> Result<Import, FamilyError> {
+        hf::bailing::import(checkpoint)
     }
 
     fn draft_architectures(&self) -> &'static [&'static str] {

@@ -92,6 +92,15 @@ impl<'c> Config<'c> {
         self.typed(key, "text", Value::as_str)
     }
 
+    /// An array of numbers in which null stands for 0, if given.
+    ///
+    /// # Errors
+    /// If the value is anything else.
+    pub(crate) fn numbers_opt(&self, key: &str) -> Result<Option<Vec<f64>>, FamilyError> {
+        let number = |value: &Value| if value.is_null() { Some(0.0) } else { value.as_f64() };
+        self.typed(key, "an array of numbers", |value| value.as_array()?.iter().map(number).collect())
+    }
+
     /// An array of texts, if given.
     ///
     /// # Errors

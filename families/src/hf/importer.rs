@@ -92,6 +92,22 @@ impl<'h> Importer<'h> {
         Ok(())
     }
 
+    /// Adds the output matrix, which has one of these names; none where it is `tied` to the embeddings.
+    ///
+    /// # Errors
+    /// If it is missing though it is not tied.
+    pub(crate) fn output(&mut self, tied: Option<bool>, names: &[&'static str]) -> Result<(), FamilyError> {
+        match (tied, names.iter().find(|name| self.has(name))) {
+            (Some(true), _) | (None, None) => Ok(()),
+            (_, Some(from)) => self.tensors(&[Row { to: "output.weight", from, how: How::Same }], ["", ""], &()),
+            (Some(false), None) => Err(FamilyError::Tensor {
+                tensor: names.first().copied().unwrap_or_default().into(),
+                expected: "to be in the files, since `tie_word_embeddings` is false".into(),
+                found: "no tensor of this name".into(),
+            }),
+        }
+    }
+
     fn expr<S>(&self, row: &Row<S>, origin: &str, sizes: &S) -> Result<Option<WeightExpr>, FamilyError> {
         if let How::Stacked(count) = row.how {
             return self.stacked(origin, count(sizes));

@@ -12,6 +12,7 @@
 //! 3. a function from [`HfCheckpoint`](bantam_family_api::HfCheckpoint) to [`Import`](bantam_family_api::Import), which the
 //!    family's `Family::import` calls, and the names in `Family::hf_architectures`.
 
+pub(crate) mod bailing;
 mod config;
 mod importer;
 pub(crate) mod qwen35;

@@ -156,7 +156,7 @@ pub(crate) fn import(from: &HfCheckpoint) -> Result<Import, FamilyError> {
     metadata(&mut importer, config, layers, drafts)?;
     let prefix = prefix(&importer)?;
     importer.tensors(GLOBAL, ["", prefix], &sizes)?;
-    output(&mut importer, [whole, config], &sizes)?;
+    importer.output(tied([whole, config])?, &["lm_head.weight", "language_model.lm_head.weight"])?;
     // There are no more layers than tensors: a damaged key makes nothing of its size before the family refuses it.
     for i in 0..layers.min(from.tensors.len()) {
         importer.tensors(LAYER, [&format!("blk.{i}."), &format!("{prefix}layers.{i}.")], &sizes)?;
@@ -230,22 +230,13 @@ fn prefix(importer: &Importer<'_>) -> Result<&'static str, FamilyError> {
     })
 }
 
-/// The output matrix; none where it is tied to the embeddings.
-fn output(importer: &mut Importer<'_>, configs: [Config<'_>; 2], sizes: &Sizes) -> Result<(), FamilyError> {
-    const NAMES: [&str; 2] = ["lm_head.weight", "language_model.lm_head.weight"];
+/// Whether the output matrix is the embedding table, if the files say so.
+fn tied(configs: [Config<'_>; 2]) -> Result<Option<bool>, FamilyError> {
     let mut tied = None;
     for config in configs {
         tied = config.bool_opt("tie_word_embeddings")?.or(tied);
     }
-    match (tied, NAMES.into_iter().find(|name| importer.has(name))) {
-        (Some(true), _) | (None, None) => Ok(()),
-        (_, Some(from)) => importer.tensors(&[Row { to: "output.weight", from, how: How::Same }], ["", ""], sizes),
-        (Some(false), None) => Err(FamilyError::Tensor {
-            tensor: NAMES[0].into(),
-            expected: "to be in the files, since `tie_word_embeddings` is false".into(),
-            found: "no tensor of this name".into(),
-        }),
-    }
+    Ok(tied)
 }
 
 fn experts(sizes: &Sizes) -> usize {

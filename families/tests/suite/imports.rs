@@ -220,6 +220,41 @@ fn an_unknown_class_is_answered_with_the_known_ones() {
     assert!(describe(&other).unwrap_err().to_string().contains("architectures"));
 }
 
+#[test]
+fn another_variant_of_bailing_is_refused_by_the_key_of_the_file() {
+    let fixture = FIXTURES.iter().find(|fixture| fixture.gguf.name == "bailingmoe3-flash").unwrap();
+    for (key, value) in [
+        ("no_kda_lora", json!(false)),
+        ("kda_safe_gate", json!(false)),
+        ("kda_lower_bound", json!(0)),
+        ("use_mla_nope", json!(true)),
+        ("mtp_use_kda", json!(true)),
+        ("use_qkv_bias", json!(true)),
+        ("gated_attention_proj_granularity_type", json!("element_wise")),
+        ("score_function", json!("softmax")),
+        ("expert_swiglu_limit_list", json!([0, "none"])),
+        ("rope_scaling", json!({ "type": "yarn" })),
+        ("layer_group_size", json!(0)),
+        ("num_hidden_layers", json!(1_u64 << 40)),
+        ("n_group", json!(5)),
+    ] {
+        let mut damaged = fixture.checkpoint.clone();
+        damaged.config.insert(key.into(), value);
+        let message = describe(&damaged).unwrap_err().to_string();
+        assert!(message.contains(&format!("config.json: {key}")), "{key}: {message}");
+    }
+}
+
+#[test]
+fn an_incomplete_last_group_of_bailing_attends() {
+    let fixture = FIXTURES.iter().find(|fixture| fixture.gguf.name == "bailingmoe3-tiny").unwrap();
+    let mut checkpoint = fixture.checkpoint.clone();
+    checkpoint.config.insert("layer_group_size".into(), json!(4));
+    let import = bantam_families::import(&checkpoint).unwrap().checkpoint;
+    let kv_heads = MetaValue::Array([0, 0, 0, 1, 1, 1].map(MetaValue::Uint).into());
+    assert_eq!(import.metadata["bailingmoe3.attention.head_count_kv"], kv_heads);
+}
+
 fn json_value() -> impl Strategy<Value = Value> {
     let number = prop_oneof![0_u64..70, any::<u64>(), Just(1 << 31), Just(u64::from(u32::MAX))];
     prop_oneof![

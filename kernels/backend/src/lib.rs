@@ -34,11 +34,16 @@ pub enum KvType {
     F16,
     /// bfloat16.
     Bf16,
+    /// 8-bit integers, with a half float as scale for every [`KV_BLOCK`] entries of a head.
+    Q8_0,
 }
+
+/// Entries of a head that share a scale.
+pub const KV_BLOCK: usize = 32;
 
 impl KvType {
     /// All cache types, for help texts and errors.
-    pub const ALL: &[KvType] = &[KvType::F32, KvType::F16, KvType::Bf16];
+    pub const ALL: &[KvType] = &[KvType::F32, KvType::F16, KvType::Bf16, KvType::Q8_0];
 
     /// The name users write.
     pub fn name(self) -> &'static str {
@@ -46,6 +51,7 @@ impl KvType {
             KvType::F32 => "f32",
             KvType::F16 => "f16",
             KvType::Bf16 => "bf16",
+            KvType::Q8_0 => "q8_0",
         }
     }
 
@@ -54,11 +60,12 @@ impl KvType {
         Self::ALL.iter().copied().find(|t| t.name() == name)
     }
 
-    /// Bytes of a value.
-    pub fn bytes(self) -> usize {
+    /// Bytes that `dim` entries of a head take; saturates.
+    pub fn head_bytes(self, dim: usize) -> usize {
         match self {
-            KvType::F32 => 4,
-            KvType::F16 | KvType::Bf16 => 2,
+            KvType::F32 => dim.saturating_mul(4),
+            KvType::F16 | KvType::Bf16 => dim.saturating_mul(2),
+            KvType::Q8_0 => dim.saturating_add(dim.div_ceil(KV_BLOCK).saturating_mul(2)),
         }
     }
 }

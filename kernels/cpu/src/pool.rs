@@ -2,12 +2,12 @@
 //!
 //! A page holds [`PAGE_ROWS`] rows of every state of its group, state after state, head after head. Keys lie transposed,
 //! `[head][entry][row]`: the scores of 16 rows are then one vector and need no sum across lanes. Other states lie
-//! `[head][row][entry]`. Pages are saved row by row, `[row][state][head][entry]`, in little-endian order, whatever their
-//! layout in memory.
+//! `[head][row][entry]`. Where entries have scales, these lie behind the head's entries, `[block][row]`. Pages are saved row
+//! by row, `[row][state][head]` and the entries, then the scales, in little-endian order, whatever their layout in memory.
 
-use std::ptr::NonNull;
+use std::{ops::Range, ptr::NonNull};
 
-use bantam_backend::{KvType, PageCopy, StateGroup, StepError};
+use bantam_backend::{KV_BLOCK, KvType, PageCopy, StateGroup, StepError};
 
 use crate::memory::Zeroed;
 
@@ -36,7 +36,7 @@ pub(crate) struct StateSlot {
 impl StateSlot {
     /// Bytes of one head's part of a page.
     pub(crate) fn head_bytes(&self) -> usize {
-        PAGE_ROWS * self.dim * self.ty.bytes()
+        PAGE_ROWS * self.ty.head_bytes(self.dim)
     }
 
     /// First byte of a head in the page.
@@ -44,10 +44,36 @@ impl StateSlot {
         self.offset + head * self.head_bytes()
     }
 
-    /// Byte of entry `entry` of row `row`, from the start of the head.
-    fn entry_offset(&self, row: usize, entry: usize) -> usize {
-        let index = if self.transposed { entry * PAGE_ROWS + row } else { row * self.dim + entry };
-        index * self.ty.bytes()
+    /// Numbers of a head in a row: its entries, and their scales.
+    fn numbers(&self) -> usize {
+        self.dim + if self.ty == KvType::Q8_0 { self.dim.div_ceil(KV_BLOCK) } else { 0 }
+    }
+
+    /// Where number `number` of row `row` lies, from the start of the head, in bytes.
+    fn number(&self, row: usize, number: usize) -> Range<usize> {
+        let (start, bytes) = match (self.ty, number.checked_sub(self.dim)) {
+            (KvType::Q8_0, Some(block)) => (self.scales() + (block * PAGE_ROWS + row) * 2, 2),
+            (KvType::Q8_0, None) => (self.entry(row, number), 1),
+            (KvType::F16 | KvType::Bf16, _) => (self.entry(row, number) * 2, 2),
+            (KvType::F32, _) => (self.entry(row, number) * 4, 4),
+        };
+        start..start + bytes
+    }
+
+    /// Index of an entry of a row among those of the head.
+    pub(crate) fn entry(&self, row: usize, entry: usize) -> usize {
+        if self.transposed { entry * PAGE_ROWS + row } else { row * self.dim + entry }
+    }
+
+    /// First byte of the scales of [`KvType::Q8_0`] in a head.
+    pub(crate) fn scales(&self) -> usize {
+        PAGE_ROWS * self.dim
+    }
+
+    /// Bytes at the start of a head that hold its first `rows` rows.
+    fn prefix(&self, rows: usize) -> usize {
+        // Rows of a transposed head, and scales, lie strewn over all of it.
+        if self.transposed || self.ty == KvType::Q8_0 { self.head_bytes() } else { self.number(rows, 0).start }
     }
 
     /// The page of a sequence, and the row in it, that holds the row of the token at `position`.
@@ -129,9 +155,7 @@ impl Pool {
         }
         let heads = self.slots.iter().flat_map(|slot| (0..slot.heads).map(move |head| (slot, head)));
         for (slot, head) in heads.skip(part).step_by(parts) {
-            // Rows of a transposed head lie strewn over all of it.
-            let rows = copy.tokens / slot.stride;
-            let bytes = if slot.transposed { slot.head_bytes() } else { slot.entry_offset(rows, 0) };
+            let bytes = slot.prefix(copy.tokens / slot.stride);
             // SAFETY: both heads are in existing pages, which are different, and belong to this part alone; the rows are
             // at most the page's.
             unsafe {
@@ -145,13 +169,11 @@ impl Pool {
     pub(crate) fn save(&self, page: u32, tokens: usize, out: &mut Vec<u8>) -> Result<(), StepError> {
         let rows = self.rows(page, tokens)?;
         out.reserve(rows * self.row_bytes());
-        for (slot, head, offset) in self.entries(rows) {
-            // SAFETY: the page exists and the offset is of an entry of it. Nobody writes: a step needs `&mut` program.
-            let entry = unsafe { std::slice::from_raw_parts(self.head(slot, page, head).add(offset), slot.ty.bytes()) };
-            match slot.ty {
-                KvType::F32 => out.extend(f32::from_ne_bytes(to_array(entry)).to_le_bytes()),
-                KvType::F16 | KvType::Bf16 => out.extend(u16::from_ne_bytes(to_array(entry)).to_le_bytes()),
-            }
+        for (slot, head, place) in self.numbers(rows) {
+            // SAFETY: the page exists and the place is a number's in it. Nobody writes: a step needs `&mut` program.
+            let number =
+                unsafe { std::slice::from_raw_parts(self.head(slot, page, head).add(place.start), place.len()) };
+            extend_little_endian(out, number);
         }
         Ok(())
     }
@@ -167,29 +189,30 @@ impl Pool {
             )));
         }
         let mut rest = bytes;
-        for (slot, head, offset) in self.entries(rows) {
-            let (entry, after) = rest.split_at(slot.ty.bytes());
+        let mut number = Vec::new();
+        for (slot, head, place) in self.numbers(rows) {
+            let (bytes, after) = rest.split_at(place.len());
             rest = after;
-            // SAFETY: the page exists and the offset is of an entry of it, as long as `entry`; `&mut self` excludes others.
+            number.clear();
+            extend_little_endian(&mut number, bytes);
+            // SAFETY: the page exists and the place is a number's in it; `&mut self` excludes others.
             unsafe {
-                let target = self.head(slot, page, head).add(offset);
-                match slot.ty {
-                    KvType::F32 => target.cast::<f32>().write(f32::from_le_bytes(to_array(entry))),
-                    KvType::F16 | KvType::Bf16 => target.cast::<u16>().write(u16::from_le_bytes(to_array(entry))),
-                }
+                let target = self.head(slot, page, head).add(place.start);
+                std::ptr::copy_nonoverlapping(number.as_ptr(), target, number.len());
             }
         }
         Ok(())
     }
 
-    /// Every entry of the first `rows` rows in the order of saving: slot, head, byte in the head.
-    fn entries(&self, rows: usize) -> impl Iterator<Item = (&StateSlot, usize, usize)> {
-        (0..rows).flat_map(move |row| {
-            self.slots.iter().flat_map(move |slot| {
-                let heads = 0..slot.heads;
-                heads.flat_map(move |head| (0..slot.dim).map(move |entry| (slot, head, slot.entry_offset(row, entry))))
-            })
-        })
+    /// Every number of the first `rows` rows in the order of saving: slot, head, bytes in the head.
+    fn numbers(&self, rows: usize) -> impl Iterator<Item = (&StateSlot, usize, Range<usize>)> {
+        let of_head =
+            |row: usize, slot, head| (0..StateSlot::numbers(slot)).map(move |n| (slot, head, slot.number(row, n)));
+        let of_row = move |row: usize| {
+            let heads = self.slots.iter().flat_map(|slot| (0..slot.heads).map(move |head| (slot, head)));
+            heads.flat_map(move |(slot, head)| of_head(row, slot, head))
+        };
+        (0..rows).flat_map(of_row)
     }
 
     fn row_bytes(&self) -> usize {
@@ -211,13 +234,13 @@ impl Pool {
     }
 }
 
-/// The first `N` bytes, zeros where there are fewer.
-fn to_array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    let mut array = [0; N];
-    for (to, from) in array.iter_mut().zip(bytes) {
-        *to = *from;
+/// Turns a number between the machine's byte order and the little-endian one.
+fn extend_little_endian(out: &mut Vec<u8>, number: &[u8]) {
+    let at = out.len();
+    out.extend_from_slice(number);
+    if cfg!(target_endian = "big") {
+        out[at..].reverse();
     }
-    array
 }
 
 #[cfg(test)]
@@ -230,9 +253,14 @@ mod tests {
         let key = StateSlot { group: 0, offset: 0, heads: 2, dim: 3, ty: KvType::F16, stride: 1, transposed: true };
         let value =
             StateSlot { offset: 2 * key.head_bytes(), heads: 2, dim: 5, ty: KvType::F32, transposed: false, ..key };
-        let page_bytes = value.offset + 2 * value.head_bytes();
+        let rounded = StateSlot { offset: value.offset + 2 * value.head_bytes(), dim: 37, ty: KvType::Q8_0, ..key };
+        let flat = StateSlot { offset: rounded.offset + 2 * rounded.head_bytes(), transposed: false, ..rounded };
+        let page_bytes = flat.offset + 2 * flat.head_bytes();
         let kind = StateKind::PerToken;
-        Pool::new(StateGroup { kind, page_tokens: PAGE_ROWS, page_bytes, states: vec![0, 1] }, vec![key, value])
+        Pool::new(
+            StateGroup { kind, page_tokens: PAGE_ROWS, page_bytes, states: vec![0, 1, 2, 3] },
+            vec![key, value, rounded, flat],
+        )
     }
 
     #[test]

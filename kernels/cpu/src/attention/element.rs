@@ -65,10 +65,12 @@ impl Element for Brain {
     }
 }
 
-/// Evaluates `$body` with `$element` naming the [`Element`] of a [`KvType`].
+/// Evaluates `$body` with `$element` naming the [`Element`] of a [`KvType`]. A quantized type
+/// is none: for it `$quantized` is evaluated.
 macro_rules! with_element {
-    ($ty:expr, $element:ident => $body:expr) => {
+    ($ty:expr, $element:ident => $body:expr, quantized => $quantized:expr) => {
         match $ty {
+            KvType::Q8_0 => $quantized,
             KvType::F32 => {
                 type $element = $crate::attention::element::Single;
                 $body

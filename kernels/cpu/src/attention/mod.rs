@@ -9,6 +9,7 @@ pub(crate) mod element;
 mod kernels;
 mod merge;
 mod pieces;
+mod quantized;
 mod run;
 pub(crate) mod store;
 

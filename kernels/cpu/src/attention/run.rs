@@ -6,10 +6,11 @@ use bantam_backend::{KvType, Step};
 
 use super::{
     SEGMENT, SLOTS, TILE_QUERIES,
-    element::{Element, with_element},
+    element::{Element, Single, with_element},
     kernels::{QUERY_GROUP, Row, Scores, Soften, Softmax, Values, padded},
     merge::{Merge, Partials, Result, Totals, Weight},
     pieces::{Cut, Piece, Pieces, SharedTile},
+    quantized::Unpack,
 };
 use crate::{
     compile::ir::Attend,
@@ -28,6 +29,8 @@ use crate::{
 pub(crate) struct PieceScratch {
     queries: Vec<f32>,
     scores: Vec<Row>,
+    /// A head of a page as floats.
+    unpacked: Vec<f32>,
     softmax: Vec<Softmax>,
     corrections: Vec<f32>,
     sums: Vec<f32>,
@@ -44,6 +47,7 @@ impl PieceScratch {
         PieceScratch {
             queries: vec![0.0; SLOTS * k_dim],
             scores: vec![[0.0; PAGE_ROWS]; SLOTS],
+            unpacked: vec![0.0; PAGE_ROWS * k_dim.max(v_dim)],
             softmax: vec![Softmax::EMPTY; SLOTS],
             corrections: vec![1.0; SLOTS],
             sums: vec![0.0; SLOTS * padded(v_dim)],
@@ -162,9 +166,13 @@ impl PieceRun<'_> {
                 let (keys, values) = (page(&attend.k), page(&attend.v));
                 // SAFETY: as `Attention::run`: pages exist, hold whole heads, and nobody writes to them.
                 unsafe {
-                    with_element!(attend.k.ty, E => self.score::<E>(slot, keys));
+                    with_element!(attend.k.ty, E => self.score::<E>(slot, keys), quantized => {
+                        self.unpacked(&attend.k, keys.0, |this, head| this.score::<Single>(slot, head));
+                    });
                     self.soften(slot);
-                    with_element!(attend.v.ty, E => self.add::<E>(slot, values));
+                    with_element!(attend.v.ty, E => self.add::<E>(slot, values), quantized => {
+                        self.unpacked(&attend.v, values.0, |this, head| this.add::<Single>(slot, head));
+                    });
                 }
             }
         }
@@ -193,6 +201,21 @@ impl PieceRun<'_> {
     fn page(&self, slot: &StateSlot, block: usize, head: usize) -> *const u8 {
         let table = &self.of.step.sequences[self.piece.sequence].tables[slot.group];
         self.of.pool.head(slot, table[block], head)
+    }
+
+    /// Does something with a head as floats.
+    unsafe fn unpacked(
+        &mut self,
+        slot: &StateSlot,
+        page: *const u8,
+        read: impl FnOnce(&mut Self, (*const u8, *const u8)),
+    ) {
+        let mut floats = std::mem::take(&mut self.scratch.unpacked);
+        // SAFETY: as `segment`: the page holds a whole head of the slot.
+        with_floats(self.of.isa, unsafe { Unpack::new(slot, page, &mut floats) });
+        let head = floats.as_ptr().cast();
+        read(self, (head, head));
+        self.scratch.unpacked = floats;
     }
 
     unsafe fn score<E: Element>(&mut self, slot: usize, (page, ahead): (*const u8, *const u8)) {

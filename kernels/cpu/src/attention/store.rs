@@ -4,9 +4,12 @@ use std::ops::Range;
 
 use bantam_backend::{KvType, Step};
 
-use super::element::{Element, with_element};
+use super::{
+    element::{Element, with_element},
+    quantized,
+};
 use crate::{
-    pool::{PAGE_ROWS, Pool, StateSlot},
+    pool::{Pool, StateSlot},
     step::RowMap,
 };
 
@@ -15,35 +18,34 @@ use crate::{
 /// # Safety
 /// The step must have been checked against the pool, and nobody else may touch these items' places.
 pub(crate) unsafe fn store(x: &[f32], pool: &Pool, slot: &StateSlot, step: &Step, rows: &RowMap, items: Range<usize>) {
-    // SAFETY: as this function's.
-    with_element!(slot.ty, E => unsafe { store_as::<E>(x, pool, slot, step, rows, items) });
-}
-
-unsafe fn store_as<E: Element>(
-    x: &[f32],
-    pool: &Pool,
-    slot: &StateSlot,
-    step: &Step,
-    rows: &RowMap,
-    items: Range<usize>,
-) {
-    const CHUNK: usize = 64;
-    let mut rounded = [E::Bits::default(); CHUNK];
     for item in items {
         let (row, head) = (item / slot.heads, item % slot.heads);
-        let position = rows.positions[row] as usize;
-        let (page, place) = slot.place(position);
+        let (page, place) = slot.place(rows.positions[row] as usize);
         let page = step.sequences[rows.sequences[row] as usize].tables[slot.group][page];
-        let target = pool.head(slot, page, head).cast::<E::Bits>();
-        for (c, values) in x[item * slot.dim..][..slot.dim].chunks(CHUNK).enumerate() {
-            let rounded = &mut rounded[..values.len()];
-            E::store(values, rounded);
-            for (i, bits) in rounded.iter().enumerate() {
-                let entry = c * CHUNK + i;
-                let at = if slot.transposed { entry * PAGE_ROWS + place } else { place * slot.dim + entry };
-                // SAFETY: one of the head's `PAGE_ROWS × dim` numbers, and this item's alone.
-                unsafe { target.add(at).write(*bits) };
-            }
+        let target = pool.head(slot, page, head);
+        let values = &x[item * slot.dim..][..slot.dim];
+        // SAFETY: as this function's; the target is a head of this slot.
+        unsafe {
+            with_element!(slot.ty, E => store_as::<E>(values, slot, target, place), quantized => {
+                quantized::store(values, slot, target, place);
+            });
+        }
+    }
+}
+
+/// Writes row `place` of a head.
+///
+/// # Safety
+/// `target` must be a head of `slot`, and nobody else may touch the row.
+unsafe fn store_as<E: Element>(values: &[f32], slot: &StateSlot, target: *mut u8, place: usize) {
+    const CHUNK: usize = 64;
+    let mut rounded = [E::Bits::default(); CHUNK];
+    for (c, values) in values.chunks(CHUNK).enumerate() {
+        let rounded = &mut rounded[..values.len()];
+        E::store(values, rounded);
+        for (i, bits) in rounded.iter().enumerate() {
+            // SAFETY: one of the head's `PAGE_ROWS × dim` numbers, and this row's alone.
+            unsafe { target.cast::<E::Bits>().add(slot.entry(place, c * CHUNK + i)).write(*bits) };
         }
     }
 }

@@ -114,14 +114,13 @@ fn graph_pools(
     let is_key = |state: &State| roles.keys.contains(&(index, state.name.as_str()));
     let types: Vec<KvType> = graph.states.iter().map(|s| element(s, is_key(s), options)).collect();
     for (state, ty) in graph.states.iter().zip(&types) {
-        let bytes = state.width().checked_mul(ty.bytes()).and_then(|row| row.checked_mul(PAGE_ROWS));
         // Offsets of several states are added up below.
-        if bytes.is_none_or(|b| b > 1 << 40) {
+        if row_bytes(state, *ty).saturating_mul(PAGE_ROWS) > 1 << 40 {
             let why = format!("a page of {} × {} entries is too large", state.heads, state.dim);
             return Err(CompileError::State { state: state.name.clone(), why });
         }
     }
-    let groups = state_groups(graph, PAGE_ROWS, |i| graph.states[i].width() * types[i].bytes());
+    let groups = state_groups(graph, PAGE_ROWS, |i| row_bytes(&graph.states[i], types[i]));
     let pool = |(g, group): (usize, StateGroup)| {
         let (mut offset, mut slots) = (0, Vec::new());
         for &i in &group.states {
@@ -137,6 +136,10 @@ fn graph_pools(
         Pool::new(group, slots)
     };
     Ok(groups.into_iter().enumerate().map(pool).collect())
+}
+
+fn row_bytes(state: &State, ty: KvType) -> usize {
+    ty.head_bytes(state.dim).saturating_mul(state.heads)
 }
 
 fn element(state: &State, is_key: bool, options: &CompileOptions) -> KvType {

@@ -89,7 +89,7 @@ fn quantized_models() {
 
 #[test]
 fn cache_types() {
-    for (k_type, v_type) in [(KvType::F32, KvType::Bf16), (KvType::Bf16, KvType::F32)] {
+    for (k_type, v_type) in [(KvType::F32, KvType::Bf16), (KvType::Bf16, KvType::F32), (KvType::Q8_0, KvType::Q8_0)] {
         check(&WINDOWED, Setup { k_type, v_type, ..Setup::default() });
     }
 }

@@ -336,6 +336,17 @@ fn quantized_values_are_near() {
 }
 
 #[test]
+fn a_quantized_cache_is_near() {
+    for isa in Isa::ALL.into_iter().filter(|i| i.is_available()) {
+        for shape in [PLAIN, WINDOWED] {
+            let setup = Setup { isa, k_type: KvType::Q8_0, v_type: KvType::Q8_0, ..Setup::default() };
+            let error = errors(&shape, setup).typical;
+            assert!((1e-4..1e-2).contains(&error), "{shape:?} on {isa:?}: {error}");
+        }
+    }
+}
+
+#[test]
 fn fused_and_plain_plans_give_the_same_bits() {
     for shape in
         [PLAIN, WINDOWED, MIXTURE, HYBRID, quantized(PLAIN, GgmlType::Q4_K), quantized(MIXTURE, GgmlType::Q8_0)]

@@ -1,5 +1,7 @@
 //! `bantam probe`: what a model computes for exactly these tokens, and whether it computes the same however they come.
 
+mod new_process;
+
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
@@ -47,6 +49,14 @@ pub(crate) struct ProbeArgs {
     #[arg(long = "check", value_name = "all|NAME")]
     checks: Vec<String>,
 
+    /// Write the state after the tokens to FILE
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+
+    /// Go on from the state in FILE, which --save wrote; logits are those of the tokens behind it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["checks", "save"])]
+    restore: Option<PathBuf>,
+
     #[command(flatten)]
     cache_types: CacheTypeArgs,
 
@@ -63,8 +73,6 @@ impl ProbeArgs {
             _ => None,
         };
         Ok(ProbeConfig {
-            model: self.model.model.locate()?,
-            tokens,
             greedy: self.greedy,
             chunk: self.chunk,
             threads: self.compute.cpu_threads,
@@ -72,6 +80,10 @@ impl ProbeArgs {
             v_type,
             dump,
             checks: self.checks.clone(),
+            save: self.save.clone(),
+            restore: self.restore.clone(),
+            new_process: Some(new_process::compute),
+            ..ProbeConfig::new(self.model.model.locate()?, tokens)
         })
     }
 }

@@ -1,28 +1,33 @@
 //! Bringing a model into memory: describe, check that it fits, compile, and collect what serving needs to know.
 
+mod state;
+
 use std::{
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use bantam_backend::{Backend, CompileOptions, Program, StateGroup};
+use bantam_backend::{Backend, CompileOptions, Program};
 use bantam_cpu::CpuBackend;
 use bantam_text::{ChatTemplate, Tokenizer};
 
 use crate::{
     actors::kv::KvArguments,
-    cache::one_sequence,
     engine::{EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
     load::{self, LoadedModel},
-    memory::{Ledger, size},
+    memory::Ledger,
     sampling::SamplingOverrides,
+    snapshot::{SnapshotKey, key_of},
 };
+use state::provide_state;
 
 /// A model in memory.
 pub(crate) struct Resident {
     pub(crate) program: Box<dyn Program>,
     pub(crate) info: Arc<ModelInfo>,
     pub(crate) cache: KvArguments,
+    /// Tokens before its rows that a sequence's step names.
+    pub(crate) history: usize,
     pub(crate) max_logit_rows: usize,
     pub(crate) ledger: Ledger,
 }
@@ -50,61 +55,29 @@ pub(crate) fn load(
     let options = CompileOptions {
         max_rows: config.batch,
         max_logit_rows,
-        max_tentative: 0,
+        max_tentative: config.max_tentative,
         k_type: config.k_type,
         v_type: config.v_type,
     };
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, progress)
         .map_err(|e| format!("{}: {e}", config.model.display()))?;
-    let budget = state_budget(config, context, program.groups(), &ledger);
-    let minimum = one_sequence(program.groups(), context, config.batch);
-    let one = bytes_of(program.groups(), &minimum);
-    if one > budget {
-        let (one, budget) = (size(one), size(budget));
-        return Err(format!(
-            "--kv-mib: a sequence of {context} tokens needs {one}, found {budget}; raise it or lower --context"
-        ));
-    }
-    let hint = "lower --context, or choose a smaller --cache-type-k and --cache-type-v";
-    ledger.enter(&owner, "state of one sequence", one, hint).map_err(|e| e.to_string())?;
-    reserve(program.as_mut(), budget)?;
-    let cache = KvArguments { groups: program.groups().to_vec(), budget, minimum };
-    let info = describe(config, &loaded, context, program.as_ref(), &backend)?;
-    Ok(Resident { program, info: Arc::new(info), cache, max_logit_rows, ledger })
+    let cache = provide_state(config, context, program.as_mut(), &owner, &mut ledger)?;
+    let key = key_of(&load::fingerprint(&loaded), &loaded.model.text, backend.name(), &options, program.as_ref());
+    let key = key.map_err(|e| e.to_string())?;
+    let info = describe(config, &loaded, context, key, program.as_ref(), &backend)?;
+    let history = program.history(TRUNK);
+    Ok(Resident { program, info: Arc::new(info), cache, history, max_logit_rows, ledger })
 }
 
-fn bytes_of(groups: &[StateGroup], pages: &[usize]) -> u64 {
-    groups.iter().zip(pages).fold(0, |sum, (g, &n)| sum.saturating_add((g.page_bytes as u64).saturating_mul(n as u64)))
-}
-
-/// Memory for state: what the user gave, or half of what is free, but at least one sequence's and at most what as many
-/// sequences as could be useful would take.
-fn state_budget(config: &EngineConfig, context: usize, groups: &[StateGroup], ledger: &Ledger) -> u64 {
-    let one = bytes_of(groups, &one_sequence(groups, context, config.batch));
-    if config.kv_mib > 0 {
-        return (config.kv_mib as u64).saturating_mul(1 << 20);
-    }
-    let useful = one.saturating_mul(config.parallel as u64).saturating_mul(USEFUL_PREFIXES_PER_SLOT);
-    (ledger.free() / 2).min(useful).max(one)
-}
-
-/// Conversations kept per slot beyond which more memory would rarely be used.
-const USEFUL_PREFIXES_PER_SLOT: u64 = 8;
-
-fn reserve(program: &mut dyn Program, budget: u64) -> Result<(), String> {
-    for group in 0..program.groups().len() {
-        let page = program.groups()[group].page_bytes.max(1) as u64;
-        let pages = usize::try_from(budget / page).unwrap_or(usize::MAX);
-        program.reserve_pages(group, pages).map_err(|e| e.to_string())?;
-    }
-    Ok(())
-}
+/// The graph that reads prompts and writes answers.
+const TRUNK: usize = 0;
 
 fn describe(
     config: &EngineConfig,
     loaded: &LoadedModel,
     context: usize,
+    snapshot_key: SnapshotKey,
     program: &dyn Program,
     backend: &CpuBackend,
 ) -> Result<ModelInfo, String> {
@@ -152,6 +125,7 @@ fn describe(
         template_capabilities,
         template_source: template_source.map(Into::into),
         end_tokens,
+        snapshot_key,
         weight_bytes: program.weight_bytes(),
         backend: backend.name(),
         threads: backend.threads(),

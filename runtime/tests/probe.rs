@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use bantam_backend::KvType;
 use bantam_runtime::probe::{ProbeConfig, ProbeReport, run};
 use serde_json::Value;
 
@@ -20,15 +19,10 @@ fn ids(value: &Value) -> Vec<u32> {
 
 async fn probe(folder: &Path, tokens: Vec<u32>, greedy: usize) -> ProbeReport {
     run(ProbeConfig {
-        model: folder.join("model.gguf"),
-        tokens,
         greedy,
-        chunk: None,
         threads: 2,
-        k_type: KvType::F32,
-        v_type: KvType::F32,
-        dump: None,
         checks: vec!["all".into()],
+        ..ProbeConfig::new(folder.join("model.gguf"), tokens)
     })
     .await
     .unwrap()

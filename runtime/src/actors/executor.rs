@@ -1,7 +1,7 @@
 //! The executor: owns the backend program and the thread that runs it, one step at a time.
 //!
 //! Messages: [`ExecutorMessage::Run`] computes one step and samples from its logits; the answer is
-//! [`SchedulerMessage::StepDone`]. The work is done on a thread of its own; this actor only hands it over, so it answers
+//! [`SchedulerMessage::StepDone`]. [`ExecutorMessage::Transfer`] saves or restores state. The work is done on a thread of its own; this actor only hands it over, so it answers
 //! at once whatever the step takes.
 
 use std::{
@@ -16,6 +16,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use super::{
     job::{Capture, CapturedRow},
     scheduler::SchedulerMessage,
+    transfer::TransferJob,
 };
 use crate::{
     cache::PendingCopy,
@@ -27,6 +28,14 @@ use crate::{
 pub(crate) enum ExecutorMessage {
     /// Computes a step; the scheduler gets the outcome.
     Run(Box<StepJob>, ActorRef<SchedulerMessage>),
+    /// Moves state; the scheduler gets the job back.
+    Transfer(Box<TransferJob>, ActorRef<SchedulerMessage>),
+}
+
+/// What the thread does next.
+enum Work {
+    Step(Box<StepJob>),
+    Transfer(Box<TransferJob>),
 }
 
 /// A step and what is to be done with its logit rows.
@@ -67,7 +76,7 @@ pub(crate) struct StepOutcome {
 
 /// The thread that owns the program. Dropping it lets the thread end once its step is done.
 pub(crate) struct ExecutorThread {
-    work: SyncSender<(Box<StepJob>, ActorRef<SchedulerMessage>)>,
+    work: SyncSender<(Work, ActorRef<SchedulerMessage>)>,
 }
 
 impl ExecutorThread {
@@ -77,22 +86,36 @@ impl ExecutorThread {
     /// If the system gives none.
     pub(crate) fn spawn(program: Box<dyn Program>) -> Result<Self, std::io::Error> {
         // One step runs, and the scheduler forms the next only when it is done: one place is enough.
-        let (work, steps) = sync_channel(1);
-        std::thread::Builder::new().name("executor".into()).spawn(move || run_steps(program, &steps))?;
+        let (work, received) = sync_channel(1);
+        std::thread::Builder::new().name("executor".into()).spawn(move || run_all(program, &received))?;
         Ok(ExecutorThread { work })
     }
 }
 
-fn run_steps(mut program: Box<dyn Program>, steps: &Receiver<(Box<StepJob>, ActorRef<SchedulerMessage>)>) {
-    while let Ok((mut job, scheduler)) = steps.recv() {
-        let start = Instant::now();
-        let result = catch_unwind(AssertUnwindSafe(|| run_step(program.as_mut(), &mut job)))
-            .unwrap_or_else(|panic| Err(format!("the step panicked: {}", panic_text(panic.as_ref()))));
-        let outcome = StepOutcome { job, result, elapsed: start.elapsed() };
-        if scheduler.cast(SchedulerMessage::StepDone(Box::new(outcome))).is_err() {
+fn run_all(mut program: Box<dyn Program>, received: &Receiver<(Work, ActorRef<SchedulerMessage>)>) {
+    while let Ok((work, scheduler)) = received.recv() {
+        let done = match work {
+            Work::Step(job) => step_done(program.as_mut(), job),
+            Work::Transfer(job) => transfer_done(program.as_mut(), job),
+        };
+        if scheduler.cast(done).is_err() {
             tracing::debug!("a step ended after its scheduler");
         }
     }
+}
+
+fn step_done(program: &mut dyn Program, mut job: Box<StepJob>) -> SchedulerMessage {
+    let start = Instant::now();
+    let result = catch_unwind(AssertUnwindSafe(|| run_step(program, &mut job)))
+        .unwrap_or_else(|panic| Err(format!("the step panicked: {}", panic_text(panic.as_ref()))));
+    SchedulerMessage::StepDone(Box::new(StepOutcome { job, result, elapsed: start.elapsed() }))
+}
+
+fn transfer_done(program: &mut dyn Program, mut job: Box<TransferJob>) -> SchedulerMessage {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.run(program))) {
+        job.end(Err(format!("moving state panicked: {}", panic_text(panic.as_ref()))));
+    }
+    SchedulerMessage::TransferDone(job)
 }
 
 fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> {
@@ -160,7 +183,10 @@ impl Actor for Executor {
         message: Self::Msg,
         thread: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let ExecutorMessage::Run(job, scheduler) = message;
-        thread.work.try_send((job, scheduler)).map_err(|e| format!("the executor thread takes no step: {e}").into())
+        let work = match message {
+            ExecutorMessage::Run(job, scheduler) => (Work::Step(job), scheduler),
+            ExecutorMessage::Transfer(job, scheduler) => (Work::Transfer(job), scheduler),
+        };
+        thread.work.try_send(work).map_err(|e| format!("the executor thread takes no step: {e}").into())
     }
 }

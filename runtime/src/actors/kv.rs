@@ -4,10 +4,11 @@
 //! trip a step at most: it shows what the last step computed and provides pages for the next. [`KvMessage::Retire`] ends a
 //! sequence and keeps its prefix.
 
-use bantam_backend::StateGroup;
+use bantam_backend::{RecurrentGroup, StateGroup};
+use bantam_graph::StateKind;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use crate::cache::{Acquired, Lease, Resume, StateCache};
+use crate::cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Resume, StateCache};
 
 /// What the kv actor is asked.
 #[derive(Debug)]
@@ -16,6 +17,10 @@ pub(crate) enum KvMessage {
     Acquire { tokens: Vec<u32>, at_most: usize, reply: RpcReplyPort<Acquired> },
     /// Publishes and grows leases.
     Prepare { work: Vec<LeaseWork>, reply: RpcReplyPort<Vec<LeaseWork>> },
+    /// A lease on the state of these tokens, as far as it is cached, to be saved.
+    Export { tokens: Vec<u32>, reply: RpcReplyPort<Result<Lease, NoRoom>> },
+    /// A lease for the state of so many tokens, to be restored.
+    Import { tokens: usize, reply: RpcReplyPort<Result<Lease, NoRoom>> },
     /// Ends a sequence: these tokens of it are computed and stay findable.
     Retire { lease: Lease, tokens: Vec<u32> },
     /// How full the pools are.
@@ -53,6 +58,24 @@ pub(crate) struct KvArguments {
     pub(crate) budget: u64,
     /// Pages of each group set aside so that one sequence can always run.
     pub(crate) minimum: Vec<usize>,
+    /// Recurrent state, if the model has any, and the bytes that its slots may take.
+    pub(crate) recurrent: Option<(RecurrentGroup, u64)>,
+}
+
+impl KvArguments {
+    /// Whether a sequence can be resumed at any token, not only where its state was kept.
+    pub(crate) fn resumes_anywhere(&self) -> bool {
+        let keeps_all = |group: &StateGroup| !matches!(group.kind, StateKind::Window { .. });
+        self.recurrent.is_none() && self.groups.iter().all(keeps_all)
+    }
+
+    fn cache(&self) -> Result<StateCache, PoolError> {
+        let cache = StateCache::new(&self.groups, self.budget, &self.minimum)?;
+        match &self.recurrent {
+            Some((group, budget)) => cache.with_recurrent(group, *budget),
+            None => Ok(cache),
+        }
+    }
 }
 
 /// The actor.
@@ -68,8 +91,7 @@ impl Actor for Kv {
         _: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let KvArguments { groups, budget, minimum } = arguments;
-        Ok(StateCache::new(&groups, budget, &minimum)?)
+        Ok(arguments.cache()?)
     }
 
     async fn handle(
@@ -87,6 +109,12 @@ impl Actor for Kv {
                     prepare(cache, item)?;
                 }
                 reply.send(work).ok();
+            }
+            KvMessage::Export { tokens, reply } => {
+                reply.send(cache.export(NAMESPACE, &tokens)).ok();
+            }
+            KvMessage::Import { tokens, reply } => {
+                reply.send(cache.import(NAMESPACE, tokens)).ok();
             }
             KvMessage::Retire { lease, tokens } => cache.retire(lease, &tokens)?,
             KvMessage::Usage(reply) => {
@@ -109,11 +137,12 @@ fn prepare(cache: &mut StateCache, item: &mut LeaseWork) -> Result<(), ActorProc
 }
 
 fn usage(cache: &mut StateCache) -> KvUsage {
-    let groups = cache.usage();
-    let in_use = |g: &crate::cache::GroupUsage| g.used + g.cached;
+    let (groups, slots) = (cache.usage(), cache.slot_usage());
+    let in_use = |g: &GroupUsage| g.used + g.cached;
+    let pages: u64 = groups.iter().map(|g| (in_use(g) * g.page_bytes) as u64).sum();
     KvUsage {
         pages_used: groups.iter().map(in_use).sum(),
-        bytes: groups.iter().map(|g| (in_use(g) * g.page_bytes) as u64).sum(),
-        budget: cache.bytes().1,
+        bytes: pages + (slots.capacity - slots.free) as u64 * slots.slot_bytes,
+        budget: cache.bytes().1 + slots.budget,
     }
 }

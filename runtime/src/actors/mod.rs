@@ -18,6 +18,7 @@ pub(crate) mod registry;
 pub(crate) mod root;
 pub(crate) mod scheduler;
 pub(crate) mod slot;
+pub(crate) mod transfer;
 
 #[cfg(test)]
 mod tests;

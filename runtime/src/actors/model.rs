@@ -2,8 +2,7 @@
 //! when one fails: their states refer to each other, so a fresh set is the one known-good state. Weights stay where they
 //! are, in the executor's thread.
 //!
-//! Messages: [`ModelMessage::Submit`], [`ModelMessage::Cancel`] and [`ModelMessage::Status`] are passed on to the current
-//! scheduler, so that callers need not know of restarts.
+//! Messages: all are passed on to the current scheduler, so that callers need not know of restarts.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +16,7 @@ use super::{
     executor::{Executor, ExecutorThread},
     job::Job,
     kv::{Kv, KvArguments},
-    scheduler::{Scheduler, SchedulerArguments, SchedulerMessage},
+    scheduler::{Scheduler, SchedulerArguments, SchedulerMessage, Transfer},
     slot::{Slot, SlotContext},
 };
 use crate::{
@@ -33,6 +32,8 @@ pub(crate) enum ModelMessage {
     Submit(Box<Job>),
     /// Nobody waits for this request any more.
     Cancel(u64),
+    /// Save or restore state.
+    Transfer(Transfer),
     /// What is going on.
     Status(RpcReplyPort<Status>),
 }
@@ -48,6 +49,7 @@ pub(crate) struct ModelState {
     config: EngineConfig,
     info: Arc<ModelInfo>,
     cache: KvArguments,
+    history: usize,
     max_logit_rows: usize,
     thread: Arc<ExecutorThread>,
     children: Vec<ActorCell>,
@@ -75,14 +77,15 @@ impl Actor for Model {
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let ModelArguments { config, resident } = arguments;
-        let Resident { program, info, cache, max_logit_rows, ledger } = resident;
+        let Resident { program, info, cache, history, max_logit_rows, ledger } = resident;
         let thread = Arc::new(ExecutorThread::spawn(program)?);
-        let parts = Parts { config: &config, info: &info, cache: &cache, max_logit_rows, thread: &thread };
+        let parts = Parts { config: &config, info: &info, cache: &cache, history, max_logit_rows, thread: &thread };
         let (scheduler, children) = parts.start(&myself).await?;
         Ok(ModelState {
             config,
             info,
             cache,
+            history,
             max_logit_rows,
             thread,
             children,
@@ -102,6 +105,7 @@ impl Actor for Model {
         drop(state.scheduler.cast(match message {
             ModelMessage::Submit(job) => SchedulerMessage::Submit(job),
             ModelMessage::Cancel(id) => SchedulerMessage::Cancel(id),
+            ModelMessage::Transfer(transfer) => SchedulerMessage::Transfer(transfer),
             ModelMessage::Status(reply) => SchedulerMessage::Status(reply),
         }));
         Ok(())
@@ -144,6 +148,7 @@ impl ModelState {
             config: &self.config,
             info: &self.info,
             cache: &self.cache,
+            history: self.history,
             max_logit_rows: self.max_logit_rows,
             thread: &self.thread,
         };
@@ -157,6 +162,7 @@ struct Parts<'a> {
     config: &'a EngineConfig,
     info: &'a Arc<ModelInfo>,
     cache: &'a KvArguments,
+    history: usize,
     max_logit_rows: usize,
     thread: &'a Arc<ExecutorThread>,
 }
@@ -177,6 +183,8 @@ impl Parts<'_> {
             max_logit_rows: self.max_logit_rows,
             context: self.info.context,
             end_tokens: self.info.end_tokens.clone(),
+            resumes_anywhere: self.cache.resumes_anywhere(),
+            history: self.history,
         };
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
         children.push(scheduler.get_cell());

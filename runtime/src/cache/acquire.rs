@@ -7,6 +7,7 @@ use bantam_backend::StateGroup;
 use super::{
     lease::{Cursor, Lease},
     pool::Page,
+    slots::RecurrentLease,
     tree::{Path, Tree, first_page},
 };
 
@@ -60,6 +61,18 @@ impl<'a> Cover<'a> {
     }
 }
 
+/// The most tokens, at most `limit`, after which all groups can go on.
+fn longest(covers: &[Cover<'_>], limit: usize) -> usize {
+    let mut len = limit;
+    loop {
+        let shorter = covers.iter().fold(len, |len, cover| cover.longest(len));
+        if shorter == len {
+            return len;
+        }
+        len = shorter;
+    }
+}
+
 impl Tree {
     /// Leases the longest prefix of `tokens`, of at most `at_most`, that every group can go on after. Returns how many
     /// tokens are known to the tree as well, whether or not their state is.
@@ -67,16 +80,19 @@ impl Tree {
         let path = self.walk(namespace, tokens);
         let limit = path.tokens.min(at_most);
         let covers: Vec<Cover<'_>> = (0..self.groups.len()).map(|g| Cover::new(self, &path, g, limit)).collect();
-        let mut len = limit;
-        loop {
-            let shorter = covers.iter().fold(len, |len, cover| cover.longest(len));
-            if shorter == len {
-                break;
+        let (len, recurrent) = match self.recurrent {
+            false => (longest(&covers, limit), None),
+            true => {
+                let found = path.nodes.iter().rev().find_map(|&id| {
+                    let (end, attachment) = (self.nodes[id].end(), self.nodes[id].attachment.as_ref()?);
+                    (end <= limit && longest(&covers, end) == end).then(|| (end, attachment.value.clone()))
+                });
+                let (len, value) = found.map_or((0, None), |(end, value)| (end, Some(value)));
+                (len, Some(RecurrentLease::starting_at(value)))
             }
-            len = shorter;
-        }
+        };
         let page = |group: usize, index: usize| covers.get(group)?.pages.get(index)?.map(|(page, _)| page.clone());
-        let mut lease = Lease::shared(Arc::clone(&self.groups), namespace, len, page);
+        let mut lease = Lease::shared(Arc::clone(&self.groups), namespace, len, recurrent, page);
         self.stand(&mut lease, &path);
         (lease, path.tokens)
     }
@@ -93,6 +109,7 @@ impl Tree {
             self.nodes[node].last_used = now;
             if end >= lease.len() {
                 self.nodes[node].resume = true;
+                self.nodes[node].attachment.iter_mut().for_each(|attachment| attachment.last_used = now);
                 lease.cursor = Some(Cursor { node, _pin: Arc::clone(&self.nodes[node].pin) });
                 lease.published = lease.len();
             }

@@ -1,6 +1,6 @@
 //! Giving up cached state that nobody uses.
 
-use std::{cmp::Ordering, fmt::Debug, sync::Arc};
+use std::{cmp::Ordering, collections::HashMap, fmt::Debug, sync::Arc};
 
 use super::tree::{NodeId, Tree, first_page};
 
@@ -11,6 +11,8 @@ pub enum CandidateKind {
     Superseded,
     /// The end of a prefix.
     Leaf,
+    /// A recurrent value, where slots for others are missing. The pages before it stay as long as another needs them.
+    Attachment,
 }
 
 /// Cached state that no sequence uses.
@@ -18,7 +20,7 @@ pub enum CandidateKind {
 pub struct Candidate {
     /// What would be lost.
     pub kind: CandidateKind,
-    /// When a request last came through; a count, not a time.
+    /// When a request last came through, or went on from the attachment; a count, not a time.
     pub last_used: u64,
     /// Tokens from the start of the sequence to its end.
     pub tokens: usize,
@@ -30,13 +32,13 @@ pub trait EvictionPolicy: Send + Debug {
     fn order(&self, a: &Candidate, b: &Candidate) -> Ordering;
 }
 
-/// Superseded resume points, then the least recently used leaf, the longer one of two.
+/// Superseded resume points, then the least recently used leaf or attachment, the longer one of two.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeastRecentlyUsed;
 
 impl EvictionPolicy for LeastRecentlyUsed {
     fn order(&self, a: &Candidate, b: &Candidate) -> Ordering {
-        let key = |c: &Candidate| (c.kind == CandidateKind::Leaf, c.last_used);
+        let key = |c: &Candidate| (c.kind != CandidateKind::Superseded, c.last_used);
         key(a).cmp(&key(b)).then(b.tokens.cmp(&a.tokens))
     }
 }
@@ -50,14 +52,46 @@ impl Tree {
             .filter_map(|(id, _)| Some((id, self.candidate(id, missing)?)))
             .min_by(|(_, a), (_, b)| policy.order(a, b))?;
         match candidate.kind {
-            CandidateKind::Superseded => {
-                self.nodes[id].resume = false;
-                self.release_windows(id, self.nodes[id].end());
+            CandidateKind::Leaf if self.resumes_anywhere() => Some(self.shorten(id, missing)),
+            CandidateKind::Leaf => Some(self.remove(id)),
+            CandidateKind::Superseded | CandidateKind::Attachment => {
+                self.supersede(id);
                 Some(0)
             }
-            CandidateKind::Leaf if self.keeps_all_rows() => Some(self.shorten(id, missing)),
-            CandidateKind::Leaf => Some(self.remove(id)),
         }
+    }
+
+    /// Gives up an attachment whose slot nobody else has, or only the sequence whose value is in slot `own`. Returns the
+    /// tokens whose state is lost, or `None` if there is no such attachment.
+    pub(super) fn evict_attachment(&mut self, policy: &dyn EvictionPolicy, own: Option<u32>) -> Option<usize> {
+        let mut outside: HashMap<u32, usize> = HashMap::new();
+        for slot in self.nodes.iter().filter_map(|node| Some(&node.attachment.as_ref()?.value.slot)) {
+            let references = outside.entry(slot.get()).or_insert_with(|| slot.references());
+            *references = references.saturating_sub(1);
+        }
+        let candidate = |id: NodeId| {
+            let attachment = self.nodes[id].attachment.as_ref()?;
+            let slot = attachment.value.slot.get();
+            let (kind, tokens) = (CandidateKind::Attachment, self.nodes[id].end());
+            let helps = outside.get(&slot).is_some_and(|&others| others == usize::from(own == Some(slot)));
+            helps.then_some((id, Candidate { kind, last_used: attachment.last_used, tokens }))
+        };
+        let (id, _) = self.live().filter_map(|(id, _)| candidate(id)).min_by(|(_, a), (_, b)| policy.order(a, b))?;
+        let node = &self.nodes[id];
+        if node.children.is_empty() && node.pins() == 0 {
+            return Some(self.remove(id));
+        }
+        self.supersede(id);
+        Some(0)
+    }
+
+    /// Gives up going on from a node's end.
+    fn supersede(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id];
+        node.resume = false;
+        node.attachment = None;
+        let end = node.end();
+        self.release_windows(id, end);
     }
 
     /// Gives up all that is not in use.
@@ -81,7 +115,7 @@ impl Tree {
         let node = &self.nodes[id];
         let kind = match node.children.len() {
             0 => CandidateKind::Leaf,
-            1 if node.resume && !self.keeps_all_rows() => CandidateKind::Superseded,
+            1 if node.resume && !self.resumes_anywhere() => CandidateKind::Superseded,
             _ => return None,
         };
         let helps = |g: usize| missing.get(g).is_some_and(|&n| n > 0) && node.pages[g].iter().any(Option::is_some);
@@ -119,7 +153,7 @@ impl Tree {
             removed += node.tokens.len();
             next = parent.filter(|&id| {
                 let node = &self.nodes[id];
-                node.children.is_empty() && node.pins() == 0 && !node.resume && !self.keeps_all_rows()
+                node.children.is_empty() && node.pins() == 0 && !node.resume && !self.resumes_anywhere()
             });
             if let (None, Some(parent)) = (next, parent) {
                 self.share_page_of_child(parent);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use bantam_backend::{NO_PAGE, PageCopy, PageTable, StateGroup};
+use bantam_backend::{NO_PAGE, PageCopy, PageTable, RecurrentStep, StateGroup};
 
 use super::{
-    pool::{NoPages, Page, Pools},
+    pool::{NoRoom, Page, Pools},
+    slots::{RecurrentLease, Value},
     tree::{NodeId, Pin, first_page},
 };
 
@@ -28,6 +29,26 @@ pub enum LeaseError {
         /// The group.
         group: usize,
     },
+    /// The recurrent value is past the place, or not there yet.
+    #[error("sequence cannot stand at {to} tokens: its recurrent state has taken in {taken} for good")]
+    Taken {
+        /// Tokens asked for.
+        to: usize,
+        /// Tokens taken in.
+        taken: usize,
+    },
+    /// No slot was provided for the step.
+    #[error("sequence cannot go on after {len} tokens: it has no slot of its own for recurrent state; grow it first")]
+    NoSlot {
+        /// Tokens it has.
+        len: usize,
+    },
+    /// The recurrent value was not advanced.
+    #[error("sequence cannot advance to {to} tokens: no step of its recurrent state was begun")]
+    NoStep {
+        /// Tokens asked for.
+        to: usize,
+    },
 }
 
 /// A copy that a step must make. Keeps both pages from being used for anything else; drop it when the step has run.
@@ -42,6 +63,17 @@ impl PendingCopy {
     pub fn copy(&self) -> PageCopy {
         self.copy
     }
+}
+
+/// Which page of a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PagePlace {
+    /// State group.
+    pub group: usize,
+    /// Entry of the group's table.
+    pub index: usize,
+    /// Tokens of the sequence that it holds.
+    pub tokens: usize,
 }
 
 /// A page of a sequence.
@@ -74,6 +106,8 @@ pub struct Lease {
     /// Per group, the first table entry that was not given back.
     first_kept: Vec<usize>,
     copies: Vec<PendingCopy>,
+    /// If the model has recurrent state.
+    pub(super) recurrent: Option<RecurrentLease>,
 }
 
 impl Lease {
@@ -82,6 +116,7 @@ impl Lease {
         groups: Arc<[StateGroup]>,
         namespace: u64,
         len: usize,
+        recurrent: Option<RecurrentLease>,
         page: impl Fn(usize, usize) -> Option<Page>,
     ) -> Self {
         let mut lease = Lease {
@@ -94,6 +129,7 @@ impl Lease {
             slots: groups.iter().map(|_| Vec::new()).collect(),
             first_kept: groups.iter().map(|group| first_page(group, len)).collect(),
             copies: Vec::new(),
+            recurrent,
             groups,
         };
         for (g, group) in lease.groups.iter().enumerate() {
@@ -127,21 +163,55 @@ impl Lease {
         &self.tables
     }
 
+    /// The pages that a sequence needs to go on, with their ids.
+    pub fn pages(&self) -> impl Iterator<Item = (PagePlace, u32)> {
+        let groups = self.groups.iter().zip(&self.tables).enumerate();
+        groups.flat_map(move |(g, (group, table))| {
+            let indexes = first_page(group, self.len)..group.pages(self.len);
+            let held = indexes.zip(table.iter().skip(first_page(group, self.len)));
+            held.filter(|(_, id)| **id != NO_PAGE).map(move |(index, &id)| {
+                let tokens = group.page_tokens.min(self.len - index * group.page_tokens);
+                (PagePlace { group: g, index, tokens }, id)
+            })
+        })
+    }
+
+    /// The slot of its recurrent value.
+    pub fn slot(&self) -> Option<u32> {
+        self.recurrent.as_ref().and_then(RecurrentLease::slot)
+    }
+
+    /// Whether its recurrent value has yet to take in accepted rows; a step of no rows does it.
+    pub fn unsettled(&self) -> bool {
+        self.recurrent.as_ref().is_some_and(|recurrent| recurrent.taken() < self.len)
+    }
+
     /// Copies that the next step must make before it computes.
     pub fn take_copies(&mut self) -> Vec<PendingCopy> {
         std::mem::take(&mut self.copies)
+    }
+
+    /// How the next step, of `rows` tokens of which the last `tentative` may be rejected, advances the recurrent state;
+    /// `None` if there is none. To be called once for the step, which [`Lease::advance`] ends.
+    ///
+    /// # Errors
+    /// If the lease was not grown for the step.
+    pub fn recurrent_step(&mut self, rows: usize, tentative: usize) -> Result<Option<RecurrentStep>, LeaseError> {
+        let len = self.len;
+        self.recurrent.as_mut().map(|recurrent| recurrent.begin(len, rows, tentative)).transpose()
     }
 
     /// Counts `rows` more tokens as computed, after the step that computed them, and gives back pages that no later
     /// token needs.
     ///
     /// # Errors
-    /// If there are no pages for so many.
+    /// If there are no pages for so many, or the step's certain rows were more.
     pub fn advance(&mut self, rows: usize) -> Result<(), LeaseError> {
         let to = self.len.saturating_add(rows);
         if to > self.reserved {
             return Err(LeaseError::NotReserved { to, reserved: self.reserved });
         }
+        self.recurrent.as_mut().map_or(Ok(()), |recurrent| recurrent.end(to))?;
         self.len = to;
         for g in 0..self.groups.len() {
             let first = first_page(&self.groups[g], to);
@@ -156,13 +226,22 @@ impl Lease {
     /// Keeps the first `to` tokens: gives back pages behind them, and forgets tokens that were computed behind them.
     ///
     /// # Errors
-    /// If a window group gave back rows that the token at `to` needs; the sequence is unchanged then.
+    /// If a window group gave back rows that the token at `to` needs, or the recurrent value is past it; the sequence is
+    /// unchanged then. It can always begin anew, at 0.
     pub fn truncate(&mut self, to: usize) -> Result<(), LeaseError> {
         let len = self.len.min(to);
         for (g, group) in self.groups.iter().enumerate() {
             let mut needed = first_page(group, len)..group.pages(len);
             if needed.any(|index| !matches!(self.slots[g].get(index), Some(Some(_)))) {
                 return Err(LeaseError::Forgotten { to, group: g });
+            }
+        }
+        if let Some(recurrent) = &mut self.recurrent {
+            let taken = recurrent.taken();
+            match len {
+                0 => recurrent.reset(),
+                len if len < taken => return Err(LeaseError::Taken { to, taken }),
+                _ => {}
             }
         }
         for (g, group) in self.groups.iter().enumerate() {
@@ -186,11 +265,11 @@ impl Lease {
     }
 
     /// Takes pages for rows up to `to`. If a pool has too few, those taken before stay.
-    pub(super) fn extend(&mut self, to: usize, pools: &mut Pools) -> Result<(), NoPages> {
+    pub(super) fn extend(&mut self, to: usize, pools: &mut Pools) -> Result<(), NoRoom> {
         for g in 0..self.groups.len() {
             for index in self.written_pages(g, to) {
                 if !self.is_writable(g, index) {
-                    let page = pools.allocate(g).ok_or(NoPages { group: g, missing: 1 })?;
+                    let page = pools.allocate(g).ok_or(NoRoom::Pages { group: g, missing: 1 })?;
                     self.copy_shared_rows(g, index, &page);
                     self.put(g, index, Some(Slot { page, writable_from: 0 }));
                 }
@@ -198,6 +277,40 @@ impl Lease {
         }
         self.reserved = self.reserved.max(to);
         Ok(())
+    }
+
+    /// Pages of each group that [`Lease::claim`] takes.
+    pub(super) fn claimed(&self, len: usize) -> Vec<usize> {
+        self.groups.iter().map(|group| group.pages(len).saturating_sub(first_page(group, len))).collect()
+    }
+
+    /// Gives an empty sequence pages of its own for the state after `len` tokens, and its provided slot, to be written.
+    pub(super) fn claim(&mut self, len: usize, pools: &mut Pools) -> Result<(), NoRoom> {
+        let groups = Arc::clone(&self.groups);
+        for (g, group) in groups.iter().enumerate() {
+            let first = first_page(group, len);
+            for index in 0..group.pages(len) {
+                let page = match index < first {
+                    true => None,
+                    false => Some(pools.allocate(g).ok_or(NoRoom::Pages { group: g, missing: 1 })?),
+                };
+                self.put(g, index, page.map(|page| Slot { page, writable_from: 0 }));
+            }
+            self.first_kept[g] = first;
+        }
+        self.recurrent.iter_mut().for_each(|recurrent| recurrent.claim(len));
+        (self.len, self.reserved) = (len, len);
+        Ok(())
+    }
+
+    /// Whether a step up to token `to` needs a slot of recurrent state that is not there.
+    pub(super) fn wants_slot(&self, to: usize) -> bool {
+        to > self.len && self.recurrent.as_ref().is_some_and(RecurrentLease::wants_slot)
+    }
+
+    /// The recurrent value after the sequence's tokens.
+    pub(super) fn value(&self) -> Option<Value> {
+        self.recurrent.as_ref().and_then(RecurrentLease::share)
     }
 
     /// Page `index` of a group as a node ending at `end` keeps it; `None` if nobody resuming there needs it.

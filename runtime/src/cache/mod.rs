@@ -1,14 +1,17 @@
-//! The paged state of sequences, and the prefix tree through which they share it.
+//! The state of sequences, and the prefix tree through which they share it.
 //!
 //! Pure structures, owned by one actor: a [`StateCache`] holds the pools of pages (one per state group, all under one
-//! budget) and a radix tree over tokens. A running sequence holds a [`Lease`]. Its life:
+//! budget), slots of recurrent state under their own, and a radix tree over tokens. A running sequence holds a
+//! [`Lease`]. Its life:
 //!
 //! 1. [`StateCache::acquire`] finds the longest cached prefix and gives a lease that starts there.
 //! 2. Before a step, [`StateCache::grow`] provides pages for the step's rows, evicting cached prefixes nobody uses.
-//!    [`Lease::tables`] and [`Lease::take_copies`] go into the step.
+//!    [`Lease::tables`], [`Lease::take_copies`] and [`Lease::recurrent_step`] go into the step.
 //! 3. After it, [`Lease::advance`] counts the accepted rows and [`StateCache::publish`] shows them to other requests,
 //!    while this sequence runs on. [`Lease::truncate`] takes rows back.
 //! 4. [`StateCache::retire`] ends it; its prefix stays cached. Dropping the lease does the same without publishing.
+//!
+//! [`StateCache::export`] and [`StateCache::import`] lease state that is saved to bytes, or restored from them.
 //!
 //! Rules that keep shared pages right:
 //!
@@ -19,12 +22,18 @@
 //! - A node that a lease stands on is pinned; only unpinned nodes are evicted, from the leaves up.
 //! - Pages of window groups are kept only before resume points: ends of leaves, ends published with
 //!   [`Resume::Keep`], and points where a request did resume.
+//! - A recurrent value is of one length exactly. Where a sequence publishes with [`Resume::Keep`] its value becomes an
+//!   attachment of the node, which nobody writes any more: whoever goes on from it, that sequence too, reads it and writes
+//!   to a slot of its own; as long as nothing was attached, steps advance the value in place. A model with recurrent state
+//!   resumes at attachments alone, so a prefix without one behind it is worth nothing.
 
 mod acquire;
 mod evict;
+mod ids;
 mod lease;
 mod pool;
 mod publish;
+mod slots;
 mod state_cache;
 mod tree;
 
@@ -32,6 +41,6 @@ mod tree;
 mod tests;
 
 pub use evict::{Candidate, CandidateKind, EvictionPolicy, LeastRecentlyUsed};
-pub use lease::{Lease, LeaseError, PendingCopy};
-pub use pool::{NoPages, Page, PoolError, Pools, one_sequence};
-pub use state_cache::{Acquired, Counters, GroupUsage, PublishError, Resume, StateCache};
+pub use lease::{Lease, LeaseError, PagePlace, PendingCopy};
+pub use pool::{NoRoom, Page, PoolError, Pools, one_sequence};
+pub use state_cache::{Acquired, Counters, GroupUsage, PublishError, Resume, SlotUsage, StateCache};

@@ -1,39 +1,23 @@
 //! Pools of page ids, one per state group, under one byte budget; a page is a value that gives itself back.
 
-use std::sync::{
-    Arc,
-    mpsc::{Receiver, Sender, channel},
-};
-
-use bantam_backend::{NO_PAGE, StateGroup};
+use bantam_backend::StateGroup;
 use bantam_graph::StateKind;
+
+use super::ids::{Id, Ids};
 
 /// A reference to a page. Clones share it; when the last one is dropped, on whatever thread, its id returns to the pool.
 #[derive(Clone, Debug)]
-pub struct Page(Arc<OwnedId>);
-
-#[derive(Debug)]
-struct OwnedId {
-    id: u32,
-    home: Sender<u32>,
-}
-
-impl Drop for OwnedId {
-    fn drop(&mut self) {
-        // Fails only if the pool is gone, and then nobody can use the id.
-        let _ = self.home.send(self.id);
-    }
-}
+pub struct Page(Id);
 
 impl Page {
     /// Its id in the pool of its group.
     pub fn id(&self) -> u32 {
-        self.0.id
+        self.0.get()
     }
 
     /// References to it, this one included.
     pub fn references(&self) -> usize {
-        Arc::strong_count(&self.0)
+        self.0.references()
     }
 }
 
@@ -64,16 +48,30 @@ pub enum PoolError {
         /// Bytes there are.
         budget: u64,
     },
+    /// Not one slot fits.
+    #[error("a slot of recurrent state needs {needed} bytes, the budget for slots is {budget}; raise it")]
+    SlotBudget {
+        /// Bytes of a slot.
+        needed: u64,
+        /// Bytes there are.
+        budget: u64,
+    },
 }
 
-/// All pages are in use.
+/// All memory for state is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("state group {group}: {missing} pages too few are unused; end or displace another sequence first")]
-pub struct NoPages {
-    /// The group.
-    pub group: usize,
-    /// Pages missing.
-    pub missing: usize,
+pub enum NoRoom {
+    /// All pages of a group.
+    #[error("state group {group}: {missing} pages too few are unused; end or displace another sequence first")]
+    Pages {
+        /// The group.
+        group: usize,
+        /// Pages missing.
+        missing: usize,
+    },
+    /// All slots of recurrent state.
+    #[error("no slot of recurrent state is unused; end or displace another sequence first")]
+    Slots,
 }
 
 /// Pages of each group that one sequence of `context` tokens needs, in steps of at most `rows` rows: enough for it to
@@ -98,20 +96,13 @@ pub fn one_sequence(groups: &[StateGroup], context: usize, rows: usize) -> Vec<u
 struct Pool {
     page_bytes: u64,
     minimum: usize,
-    capacity: usize,
-    free: Vec<u32>,
-    returned: Receiver<u32>,
-    home: Sender<u32>,
+    ids: Ids,
 }
 
 impl Pool {
-    fn collect_returned(&mut self) {
-        self.free.extend(self.returned.try_iter());
-    }
-
     /// Bytes that this pool takes of the budget with `more` pages added.
     fn committed(&self, more: usize) -> u64 {
-        let pages = self.capacity.saturating_add(more).max(self.minimum);
+        let pages = self.ids.capacity().saturating_add(more).max(self.minimum);
         self.page_bytes.saturating_mul(pages as u64)
     }
 }
@@ -141,10 +132,7 @@ impl Pools {
         let pools: Vec<Pool> = groups
             .iter()
             .zip(minimum)
-            .map(|(group, &minimum)| {
-                let (home, returned) = channel();
-                Pool { page_bytes: group.page_bytes as u64, minimum, capacity: 0, free: Vec::new(), returned, home }
-            })
+            .map(|(group, &minimum)| Pool { page_bytes: group.page_bytes as u64, minimum, ids: Ids::new() })
             .collect();
         let pools = Pools { pools, budget };
         let needed = pools.committed();
@@ -164,33 +152,25 @@ impl Pools {
     /// Page ids of a group are below this; [`bantam_backend::Program::reserve_pages`] must have been told before a
     /// step uses them.
     pub fn capacity(&self, group: usize) -> usize {
-        self.pools.get(group).map_or(0, |pool| pool.capacity)
+        self.pools.get(group).map_or(0, |pool| pool.ids.capacity())
     }
 
     /// Pages of the capacity that nobody references.
     pub fn free(&mut self, group: usize) -> usize {
-        self.pools.get_mut(group).map_or(0, |pool| {
-            pool.collect_returned();
-            pool.free.len()
-        })
+        self.pools.get_mut(group).map_or(0, |pool| pool.ids.free())
     }
 
     /// Takes a page, growing the pool if the budget allows.
     pub fn allocate(&mut self, group: usize) -> Option<Page> {
         let unclaimed = self.budget.saturating_sub(self.committed());
         let pool = self.pools.get_mut(group)?;
-        pool.collect_returned();
-        if pool.free.is_empty() {
+        if pool.ids.free() == 0 {
             let cost = pool.committed(1) - pool.committed(0);
-            let id = u32::try_from(pool.capacity).ok().filter(|id| *id != NO_PAGE)?;
-            if cost > unclaimed {
+            if cost > unclaimed || !pool.ids.grow() {
                 return None;
             }
-            pool.capacity += 1;
-            pool.free.push(id);
         }
-        let id = pool.free.pop()?;
-        Some(Page(Arc::new(OwnedId { id, home: pool.home.clone() })))
+        pool.ids.take().map(Page)
     }
 
     /// How many of `wanted` pages of each group could not be had now, at all zero if [`Pools::allocate`] can give
@@ -199,9 +179,8 @@ impl Pools {
         let mut unclaimed = self.budget.saturating_sub(self.committed());
         let mut missing = Vec::with_capacity(self.pools.len());
         for (pool, &wanted) in self.pools.iter_mut().zip(wanted) {
-            pool.collect_returned();
-            let grow = wanted.saturating_sub(pool.free.len());
-            let set_aside = pool.minimum.saturating_sub(pool.capacity).min(grow);
+            let grow = wanted.saturating_sub(pool.ids.free());
+            let set_aside = pool.minimum.saturating_sub(pool.ids.capacity()).min(grow);
             let affordable = unclaimed.checked_div(pool.page_bytes).map_or(usize::MAX, |pages| pages as usize);
             let claimed = affordable.min(grow - set_aside);
             unclaimed = unclaimed.saturating_sub(pool.page_bytes.saturating_mul(claimed as u64));

@@ -6,6 +6,7 @@ use bantam_graph::StateKind;
 
 use super::{
     lease::{Cursor, Lease},
+    slots::Attachment,
     tree::{Node, NodeId, Tree, first_page},
 };
 
@@ -32,7 +33,10 @@ impl Tree {
         let now = self.tick();
         let node = &mut self.nodes[at];
         node.last_used = now;
-        node.resume |= resume;
+        if resume && tokens.len() == lease.len() && node.attachment.is_none() {
+            node.attachment = lease.value().map(|value| Attachment { value, last_used: now });
+        }
+        node.resume |= resume && (!self.recurrent || node.attachment.is_some());
         if node.is_resume_point() {
             self.keep_window(at, lease);
         }
@@ -64,7 +68,7 @@ impl Tree {
         node.parent.is_some()
             && node.children.is_empty()
             && node.pins() == usize::from(own)
-            && (self.keeps_all_rows() || !node.resume)
+            && (self.resumes_anywhere() || !node.resume)
     }
 
     /// Takes a node's pages from the one that holds token `from` on from a lease.

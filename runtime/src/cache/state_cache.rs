@@ -2,12 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use bantam_backend::StateGroup;
+use bantam_backend::{RecurrentGroup, StateGroup};
 
 use super::{
     evict::{EvictionPolicy, LeastRecentlyUsed},
     lease::Lease,
-    pool::{NoPages, PoolError, Pools},
+    pool::{NoRoom, PoolError, Pools},
+    slots::Slots,
     tree::Tree,
 };
 
@@ -24,9 +25,10 @@ pub struct Acquired {
 /// Whether later requests are likely to go on from the end of what is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// No: the sequence is passing. Its window pages go as it moves on.
+    /// No: the sequence is passing. Its window pages go as it moves on, its recurrent value is advanced in place.
     Passing,
-    /// Yes (the end of a message, a branch point, the end of the sequence): window pages before it are kept.
+    /// Yes (the end of a message, a branch point, the end of the sequence): window pages before it are kept, and the
+    /// recurrent value, if all computed tokens are published.
     Keep,
 }
 
@@ -72,10 +74,26 @@ pub struct GroupUsage {
     pub page_bytes: usize,
 }
 
+/// Slots of recurrent state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotUsage {
+    /// Slot ids in existence.
+    pub capacity: usize,
+    /// Nobody has them.
+    pub free: usize,
+    /// Points in the tree that a sequence can go on from.
+    pub attached: usize,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// Bytes that slots may take.
+    pub budget: u64,
+}
+
 /// Pools and prefix tree of a model.
 #[derive(Debug)]
 pub struct StateCache {
     pools: Pools,
+    slots: Option<Slots>,
     pub(super) tree: Tree,
     policy: Box<dyn EvictionPolicy>,
     counters: Counters,
@@ -90,10 +108,22 @@ impl StateCache {
     pub fn new(groups: &[StateGroup], budget: u64, minimum: &[usize]) -> Result<Self, PoolError> {
         Ok(StateCache {
             pools: Pools::new(groups, budget, minimum)?,
+            slots: None,
             tree: Tree::new(groups.into()),
             policy: Box::new(LeastRecentlyUsed),
             counters: Counters::default(),
         })
+    }
+
+    /// The same for a model with recurrent state: slots of it take at most `budget` bytes. One slot is enough for a lone
+    /// sequence; as many as there are sequences, for all of them to run at once.
+    ///
+    /// # Errors
+    /// If not one slot fits.
+    pub fn with_recurrent(mut self, group: &RecurrentGroup, budget: u64) -> Result<Self, PoolError> {
+        self.slots = Some(Slots::new(group, budget)?);
+        self.tree.recurrent = true;
+        Ok(self)
     }
 
     /// The same with another order of eviction.
@@ -121,23 +151,75 @@ impl StateCache {
         Acquired { lease, branch }
     }
 
-    /// Provides pages for the rows of a sequence up to token `to`, evicting cached state if need be. Must be called
+    /// Provides pages for the rows of a sequence up to token `to`, and a slot for its recurrent state, evicting cached
+    /// state if need be. Must be called
     /// before each step, with the end of its rows; the step's copies and tables come from the lease afterwards.
     ///
     /// # Errors
-    /// If all pages are in use. The sequence is unchanged and may be tried again.
-    pub fn grow(&mut self, lease: &mut Lease, to: usize) -> Result<(), NoPages> {
-        let wanted = lease.wanted(to);
+    /// If all pages or slots are in use. The sequence is unchanged and may be tried again.
+    pub fn grow(&mut self, lease: &mut Lease, to: usize) -> Result<(), NoRoom> {
+        self.make_room(&lease.wanted(to))?;
+        if lease.wants_slot(to) {
+            self.provide_slot(lease)?;
+        }
+        lease.extend(to, &mut self.pools)
+    }
+
+    /// A lease on the longest cached prefix of `tokens` whose state is to be saved. If it is unsettled, a step of no rows
+    /// must settle it first.
+    ///
+    /// # Errors
+    /// If it is unsettled and there is no slot to settle it in.
+    pub fn export(&mut self, namespace: u64, tokens: &[u32]) -> Result<Lease, NoRoom> {
+        let (mut lease, _) = self.tree.acquire(namespace, tokens, tokens.len());
+        if lease.unsettled() {
+            self.provide_slot(&mut lease)?;
+        }
+        Ok(lease)
+    }
+
+    /// A lease of `len` tokens whose state is to be restored: its pages and slot are its own and hold nothing yet.
+    ///
+    /// # Errors
+    /// If all pages or slots are in use.
+    pub fn import(&mut self, namespace: u64, len: usize) -> Result<Lease, NoRoom> {
+        let (mut lease, _) = self.tree.acquire(namespace, &[], 0);
+        self.make_room(&lease.claimed(len))?;
+        self.provide_slot(&mut lease)?;
+        lease.claim(len, &mut self.pools)?;
+        Ok(lease)
+    }
+
+    /// Evicts until so many pages of each group can be had.
+    fn make_room(&mut self, wanted: &[usize]) -> Result<(), NoRoom> {
         loop {
-            let missing = self.pools.missing(&wanted);
-            let Some(group) = missing.iter().position(|&n| n > 0) else { break };
+            let missing = self.pools.missing(wanted);
+            let Some(group) = missing.iter().position(|&n| n > 0) else { return Ok(()) };
             let Some(lost) = self.tree.evict(self.policy.as_ref(), &missing) else {
-                return Err(NoPages { group, missing: missing[group] });
+                return Err(NoRoom::Pages { group, missing: missing[group] });
             };
+            self.count_eviction(lost);
+        }
+    }
+
+    /// Gives a sequence with recurrent state a slot to write to, unless it has one.
+    fn provide_slot(&mut self, lease: &mut Lease) -> Result<(), NoRoom> {
+        let (Some(slots), Some(recurrent)) = (&mut self.slots, &mut lease.recurrent) else { return Ok(()) };
+        while recurrent.wants_slot() {
+            if let Some(slot) = slots.allocate() {
+                recurrent.provide(slot);
+                break;
+            }
+            let lost = self.tree.evict_attachment(self.policy.as_ref(), recurrent.slot()).ok_or(NoRoom::Slots)?;
             self.counters.evictions += 1;
             self.counters.tokens_evicted += lost as u64;
         }
-        lease.extend(to, &mut self.pools)
+        Ok(())
+    }
+
+    fn count_eviction(&mut self, lost: usize) {
+        self.counters.evictions += 1;
+        self.counters.tokens_evicted += lost as u64;
     }
 
     /// Lets others find the state of `tokens`, the first of the sequence, up to any that is computed. The sequence runs
@@ -173,9 +255,17 @@ impl StateCache {
         self.pools.capacity(group)
     }
 
-    /// Bytes spoken for, and bytes there are.
+    /// Bytes of pages spoken for, and bytes there are for them.
     pub fn bytes(&self) -> (u64, u64) {
         (self.pools.committed(), self.pools.budget())
+    }
+
+    /// Who has the slots of recurrent state; all zero if the model has none.
+    pub fn slot_usage(&mut self) -> SlotUsage {
+        let Some(slots) = &mut self.slots else { return SlotUsage::default() };
+        let (capacity, free) = (slots.capacity(), slots.free());
+        let attached = self.tree.live().filter(|(_, node)| node.attachment.is_some()).count();
+        SlotUsage { capacity, free, attached, slot_bytes: slots.slot_bytes(), budget: slots.budget() }
     }
 
     /// What happened so far.

@@ -8,7 +8,7 @@ use std::{
 use bantam_backend::StateGroup;
 use bantam_graph::StateKind;
 
-use super::pool::Page;
+use super::{pool::Page, slots::Attachment};
 
 /// Index of a node. A pinned node keeps its index.
 pub(super) type NodeId = usize;
@@ -37,8 +37,10 @@ pub(super) struct Node {
     /// Per group, the pages that overlap `start..end`, the first being page `start / page_tokens`.
     pub(super) pages: Vec<Vec<Option<Page>>>,
     pub(super) pin: Pin,
-    /// Whether window pages before its end are kept once it has children.
+    /// Whether what a sequence needs to go on from its end is kept once it has children.
     pub(super) resume: bool,
+    /// The recurrent value at its end.
+    pub(super) attachment: Option<Attachment>,
     /// When a request last came through.
     pub(super) last_used: u64,
 }
@@ -75,11 +77,13 @@ pub(super) struct Tree {
     unused: Vec<NodeId>,
     roots: HashMap<u64, NodeId>,
     clock: u64,
+    /// Whether the model has recurrent state, so that a sequence can go on from attachments only.
+    pub(super) recurrent: bool,
 }
 
 impl Tree {
     pub(super) fn new(groups: Arc<[StateGroup]>) -> Self {
-        Tree { groups, nodes: Vec::new(), unused: Vec::new(), roots: HashMap::new(), clock: 0 }
+        Tree { groups, nodes: Vec::new(), unused: Vec::new(), roots: HashMap::new(), clock: 0, recurrent: false }
     }
 
     /// Groups whose older rows are dropped.
@@ -88,8 +92,8 @@ impl Tree {
     }
 
     /// Whether a sequence can be resumed at any token of a node, not only at some.
-    pub(super) fn keeps_all_rows(&self) -> bool {
-        self.windows().next().is_none()
+    pub(super) fn resumes_anywhere(&self) -> bool {
+        !self.recurrent && self.windows().next().is_none()
     }
 
     /// Ids of all nodes but roots.

@@ -34,6 +34,8 @@ pub struct EngineConfig {
     pub batch: usize,
     /// Memory for sequences' state in MiB; 0: half of what is free once the weights are loaded.
     pub kv_mib: usize,
+    /// Most tokens of a sequence that a step computes on trial.
+    pub(crate) max_tentative: usize,
     /// Room for the logits of every row of a step, for probes.
     pub(crate) all_logits: bool,
     /// Take `context` even where it is longer than the model's own, for probes.
@@ -56,6 +58,7 @@ impl EngineConfig {
             sampling: SamplingOverrides::default(),
             batch: 512,
             kv_mib: 0,
+            max_tentative: 0,
             all_logits: false,
             beyond_model_context: false,
         }

@@ -181,7 +181,7 @@ impl Engine {
             .map_err(|_| Refusal::Busy { limit: self.inner.config.concurrency, retry_after_s: 2 })
     }
 
-    fn link(&self) -> Result<(Arc<ModelInfo>, ActorRef<ModelMessage>), Refusal> {
+    pub(super) fn link(&self) -> Result<(Arc<ModelInfo>, ActorRef<ModelMessage>), Refusal> {
         match &*self.inner.link.borrow() {
             Link::Ready { info, model } => Ok((Arc::clone(info), model.clone())),
             Link::Loading(_) => Err(Refusal::NotReady("the model is still being loaded".into())),

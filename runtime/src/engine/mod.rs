@@ -17,6 +17,7 @@ mod generation;
 mod handle;
 mod prepare;
 mod request;
+mod state;
 mod status;
 
 pub use config::EngineConfig;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 use super::SamplingDefaults;
+use crate::snapshot::SnapshotKey;
 
 /// Whether requests can be served.
 #[derive(Clone, Debug)]
@@ -61,6 +62,8 @@ pub struct ModelInfo {
     pub special_tokens: BTreeMap<String, String>,
     /// Tokens that end a generation.
     pub end_tokens: Vec<u32>,
+    /// What a snapshot must agree in to be restored here.
+    pub snapshot_key: SnapshotKey,
     /// Bytes of weights in memory.
     pub weight_bytes: u64,
     /// Backend in use.

@@ -5,9 +5,11 @@
 
 mod checkpoint;
 mod expr;
+mod fingerprint;
 mod source;
 
 pub use checkpoint::checkpoint;
+pub(crate) use fingerprint::fingerprint;
 pub use source::GgufSource;
 
 use std::{

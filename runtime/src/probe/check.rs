@@ -3,20 +3,33 @@
 use std::collections::BTreeMap;
 
 use super::{
-    CheckReport, ProbeError,
+    CheckReport, Counters, ProbeConfig, ProbeError,
     run::{Logits, Plan, Run},
+    snapshot,
 };
 use crate::engine::Engine;
 
 /// The checks there are.
-pub const CHECKS: [&str; 8] =
-    ["chunk_1", "chunk_3", "chunk_7", "chunk_64", "interleaved", "shared_prefix", "other_slot", "rejected_speculation"];
+pub const CHECKS: [&str; 9] = [
+    "chunk_1",
+    "chunk_3",
+    "chunk_7",
+    "chunk_64",
+    "interleaved",
+    "shared_prefix",
+    "other_slot",
+    "rejected_speculation",
+    "snapshot",
+];
 
 /// Sequences that checks run at once.
 pub(super) const SEQUENCES: usize = 3;
 
 /// Tokens that checks add to the sequence.
 pub(super) const EXTRA_TOKENS: usize = 64;
+
+/// Most wrong tokens that are computed behind the right one and taken back.
+pub(super) const MOST_REJECTED: usize = 4;
 
 /// Tokens that are decoded at least, with checks.
 pub(super) const DECODED: usize = 8;
@@ -30,7 +43,11 @@ pub(super) fn select(names: &[String], tokens: usize) -> Result<Vec<&'static str
     for name in names {
         match CHECKS.iter().find(|c| *c == name) {
             _ if name == "all" => {
-                let possible = |check: &&str| *check != "shared_prefix" || tokens >= SHARED_PREFIX_NEEDS;
+                let possible = |check: &&str| match *check {
+                    "shared_prefix" => tokens >= SHARED_PREFIX_NEEDS,
+                    "snapshot" => tokens >= snapshot::NEEDS,
+                    _ => true,
+                };
                 chosen.extend(CHECKS.into_iter().filter(possible));
             }
             Some(check) => chosen.push(*check),
@@ -40,13 +57,46 @@ pub(super) fn select(names: &[String], tokens: usize) -> Result<Vec<&'static str
     Ok(chosen)
 }
 
-/// Runs a check against the plain run.
-pub(super) async fn run(
-    name: &'static str,
-    engine: &Engine,
-    plan: Plan,
+/// Runs all of these checks against the plain run. The engine is stopped for the one that needs a new one, so that a model
+/// is in memory once; what stopped engines computed is returned.
+pub(super) async fn run_all<F: Fresh>(
+    names: &[&'static str],
+    engine: &mut Engine,
+    fresh: &F,
+    config: &ProbeConfig,
     whole: &Logits,
-) -> Result<CheckReport, ProbeError> {
+    decoded: usize,
+) -> Result<(BTreeMap<String, CheckReport>, Counters), ProbeError> {
+    let plan = Plan::new(&config.tokens, decoded);
+    let (mut reports, mut spent) = (BTreeMap::new(), Counters::default());
+    let needs_new = |name: &&str| *name == "snapshot";
+    for name in names.iter().copied().filter(|name| !needs_new(name)) {
+        reports.insert(name.to_string(), run(name, engine, plan.clone(), whole).await?);
+    }
+    for name in names.iter().copied().filter(needs_new) {
+        let bytes = snapshot::take(engine, &plan).await?;
+        spent = spent + Counters::of(&engine.status().await);
+        engine.stop().await;
+        let report = match config.new_process {
+            Some(start) => snapshot::resume_elsewhere(start, config, decoded, bytes, whole).await?,
+            None => {
+                *engine = fresh.engine().await?;
+                snapshot::resume(engine, plan.clone(), bytes, whole).await?
+            }
+        };
+        reports.insert(name.to_string(), report);
+    }
+    Ok((reports, spent))
+}
+
+/// Makes engines of one model and configuration.
+pub(crate) trait Fresh {
+    /// Another one, which has computed nothing.
+    fn engine(&self) -> impl Future<Output = Result<Engine, ProbeError>> + Send;
+}
+
+/// Runs a check against the plain run.
+async fn run(name: &'static str, engine: &Engine, plan: Plan, whole: &Logits) -> Result<CheckReport, ProbeError> {
     match name {
         "interleaved" => interleaved(engine, plan, whole).await,
         "shared_prefix" => shared_prefix(name, engine, plan, whole).await,
@@ -86,7 +136,8 @@ async fn interleaved(engine: &Engine, plan: Plan, whole: &Logits) -> Result<Chec
     Ok(report(logits.max_diff(whole), [("rows_in_shared_steps", shared as u64)]))
 }
 
-/// A sequence that parts ways after two thirds leaves its prefix behind.
+/// Sequences that part ways after two thirds leave their prefix behind. Two of them: where state cannot be resumed at any
+/// token, a point is kept where a second one parts from the first.
 async fn shared_prefix(
     name: &'static str,
     engine: &Engine,
@@ -98,10 +149,12 @@ async fn shared_prefix(
         return Err(ProbeError::TooShort { name, needed: SHARED_PREFIX_NEEDS, found });
     }
     let parting = found * 2 / 3;
-    let mut other = plan.tokens[..parting].to_vec();
-    let different = if plan.tokens[parting] == 0 { 1 } else { 0 };
-    other.extend([different; 5]);
-    Run::start(engine, Plan { share: true, ..Plan::new(&other, 1) })?.finish().await?;
+    // Two tokens that differ from the sequence's own and from each other.
+    for different in (0..3).filter(|token| *token != plan.tokens[parting]).take(2) {
+        let mut other = plan.tokens[..parting].to_vec();
+        other.extend([different; 5]);
+        Run::start(engine, Plan { share: true, ..Plan::new(&other, 1) })?.finish().await?;
+    }
     let logits = Run::start(engine, Plan { share: true, ..plan })?.finish().await?;
     Ok(report(logits.max_diff(whole), [("reused_tokens", logits.cached as u64)]))
 }
@@ -123,7 +176,7 @@ async fn other_slot(engine: &Engine, plan: Plan, whole: &Logits) -> Result<Check
 async fn rejected(engine: &Engine, plan: Plan, whole: &Logits) -> Result<CheckReport, ProbeError> {
     let mut worst: f32 = 0.0;
     let mut rolled_back = 0;
-    for rejected in 1..=4 {
+    for rejected in 1..=MOST_REJECTED {
         let plan = Plan { rejected, ..plan.clone() };
         let logits = Run::start(engine, plan)?.finish().await?;
         worst = worst.max(logits.max_diff(whole));

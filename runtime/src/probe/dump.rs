@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bantam_backend::{Backend, CompileOptions, Program, SequenceStep, Step};
+use bantam_backend::{Backend, CompileOptions, NO_SLOT, Program, RecurrentStep, SequenceStep, Step};
 use bantam_cpu::CpuBackend;
 use serde_json::json;
 
@@ -44,6 +44,11 @@ fn trace(
     chunk: usize,
     trace: &mut dyn FnMut(&str, usize, &[f32]),
 ) -> Result<(), bantam_backend::StepError> {
+    let recurrent = program.recurrent(0).is_some();
+    if recurrent {
+        program.reserve_slots(0, 1)?;
+    }
+    let history = program.history(0);
     let mut tables = Vec::new();
     for group in 0..program.groups().len() {
         let pages = program.groups()[group].pages(tokens.len());
@@ -51,13 +56,16 @@ fn trace(
         tables.push((0..u32::try_from(pages).unwrap_or(u32::MAX)).collect::<Vec<u32>>());
     }
     for (i, part) in tokens.chunks(chunk).enumerate() {
+        let start = i * chunk;
+        let from = if start == 0 { NO_SLOT } else { 0 };
         let step = Step {
             tokens: part.to_vec(),
             sequences: vec![SequenceStep {
                 rows: part.len(),
-                start: i * chunk,
+                start,
                 tables: tables.clone(),
-                ..SequenceStep::default()
+                history: tokens[start.saturating_sub(history)..start].to_vec(),
+                recurrent: recurrent.then_some(RecurrentStep { from, to: 0, accepted: 0, tentative: 0 }),
             }],
             logit_rows: (0..u32::try_from(part.len()).unwrap_or(u32::MAX)).collect(),
             ..Step::default()

@@ -2,21 +2,26 @@
 //!
 //! A probe runs through the real engine: its scheduler, its caches, its executor. [`check`] holds the equalities that
 //! every family must have: whole prompt == chunks of any size == interleaved with other sequences == from a shared
-//! prefix == on another slot == after rejected speculation. Each also shows that it happened.
+//! prefix == on another slot == after rejected speculation == after snapshot and restore. Each also shows that it happened.
 
 mod check;
 mod dump;
 mod run;
+mod snapshot;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, ops::Add, path::PathBuf};
 
 use bantam_backend::KvType;
 use serde::Serialize;
 
 pub use check::CHECKS;
+pub(crate) use check::Fresh;
 use run::{Plan, Run};
 
-use crate::engine::{Engine, EngineConfig, EngineError, Refusal};
+use crate::{
+    engine::{Engine, EngineConfig, EngineError, Refusal, Status},
+    snapshot::SnapshotError,
+};
 
 /// What is to be probed.
 #[derive(Clone, Debug)]
@@ -39,6 +44,47 @@ pub struct ProbeConfig {
     pub dump: Option<(String, PathBuf)>,
     /// Names out of [`CHECKS`].
     pub checks: Vec<String>,
+    /// File to write the state after the sequence to.
+    pub save: Option<PathBuf>,
+    /// File with the state of some of the first tokens, to go on from.
+    pub restore: Option<PathBuf>,
+    /// How the check `snapshot` computes the rest of a sequence in a process of its own; `None`: in a new engine of this
+    /// process.
+    pub new_process: Option<NewProcess>,
+}
+
+/// Computes a sequence in a new process, from the snapshot in the file.
+pub type NewProcess = fn(&ProbeConfig, &[u8]) -> Result<Rest, String>;
+
+/// What was computed behind a snapshot.
+#[derive(Debug, Default)]
+pub struct Rest {
+    /// Tokens of the sequence that the snapshot had.
+    pub reused_tokens: usize,
+    /// Logits of each token behind them.
+    pub logits: Vec<f32>,
+    /// The greedy continuation.
+    pub greedy: Vec<u32>,
+}
+
+impl ProbeConfig {
+    /// A probe of these tokens with nothing else asked for, and the cache in f32.
+    pub fn new(model: PathBuf, tokens: Vec<u32>) -> Self {
+        ProbeConfig {
+            model,
+            tokens,
+            greedy: 0,
+            chunk: None,
+            threads: 0,
+            k_type: KvType::F32,
+            v_type: KvType::F32,
+            dump: None,
+            checks: Vec::new(),
+            save: None,
+            restore: None,
+            new_process: None,
+        }
+    }
 }
 
 /// What a probe found.
@@ -54,7 +100,7 @@ pub struct ProbeReport {
     pub counters: Counters,
     /// Per check: the largest difference of a logit to the plain run, and the evidence that the check happened.
     pub checks: BTreeMap<String, CheckReport>,
-    /// Logits of each token of the sequence, `[n_tokens, vocab]`.
+    /// Logits of each token of the sequence, `[n_tokens, vocab]`; without those of tokens that were restored.
     #[serde(skip)]
     pub logits: Vec<f32>,
 }
@@ -68,6 +114,24 @@ pub struct Counters {
     pub steps: u64,
     /// Prompt tokens that came out of the cache.
     pub reused_tokens: u64,
+}
+
+impl Counters {
+    fn of(status: &Status) -> Self {
+        Counters { rows: status.rows, steps: status.steps, reused_tokens: status.reused_tokens }
+    }
+}
+
+impl Add for Counters {
+    type Output = Counters;
+
+    fn add(self, other: Counters) -> Counters {
+        Counters {
+            rows: self.rows + other.rows,
+            steps: self.steps + other.steps,
+            reused_tokens: self.reused_tokens + other.reused_tokens,
+        }
+    }
 }
 
 /// How a check went.
@@ -121,7 +185,15 @@ pub enum ProbeError {
         /// Tokens there are.
         found: usize,
     },
-    /// A file cannot be written.
+    /// The file to go on from is of no use.
+    #[error("--restore {path}: {why}")]
+    Restore {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: SnapshotError,
+    },
+    /// A file cannot be read or written.
     #[error("{path}: {why}")]
     File {
         /// The file.
@@ -146,32 +218,48 @@ pub async fn run(config: ProbeConfig) -> Result<ProbeReport, ProbeError> {
             .await
             .map_err(|e| ProbeError::Failed(e.to_string()))??;
     }
-    let engine = Engine::start(engine_config(&config))?;
-    let result = probe(&engine, &config, &checks).await;
+    let fresh = OfConfig(engine_config(&config));
+    let mut engine = fresh.engine().await?;
+    let result = probe(&mut engine, &fresh, &config, &checks).await;
     engine.stop().await;
     result
 }
 
-async fn probe(engine: &Engine, config: &ProbeConfig, checks: &[&'static str]) -> Result<ProbeReport, ProbeError> {
+struct OfConfig(EngineConfig);
+
+impl Fresh for OfConfig {
+    async fn engine(&self) -> Result<Engine, ProbeError> {
+        let engine = Engine::start(self.0.clone())?;
+        engine.ready().await?;
+        Ok(engine)
+    }
+}
+
+/// Runs the sequence plainly, then the checks against that.
+pub(crate) async fn probe<F: Fresh>(
+    engine: &mut Engine,
+    fresh: &F,
+    config: &ProbeConfig,
+    checks: &[&'static str],
+) -> Result<ProbeReport, ProbeError> {
     let info = engine.ready().await?;
     if let Some((index, &token)) = config.tokens.iter().enumerate().find(|(_, t)| **t as usize >= info.vocab) {
         return Err(ProbeError::Token { token, index, vocab: info.vocab });
     }
     // Speculation is checked while decoding, so checks decode a little even if no continuation is asked for.
     let decoded = if checks.is_empty() { config.greedy } else { config.greedy.max(check::DECODED) };
-    let plan = Plan { chunk: config.chunk.unwrap_or(0), ..Plan::new(&config.tokens, decoded) };
+    snapshot::restore(engine, config).await?;
+    let share = config.save.is_some() || config.restore.is_some();
+    let plan = Plan { chunk: config.chunk.unwrap_or(0), share, ..Plan::new(&config.tokens, decoded) };
     let whole = Run::start(engine, plan)?.finish().await?;
-    let mut reports = BTreeMap::new();
-    for name in checks {
-        let report = check::run(name, engine, Plan::new(&config.tokens, decoded), &whole).await?;
-        reports.insert((*name).to_string(), report);
-    }
+    snapshot::save(engine, config).await?;
+    let (reports, spent) = check::run_all(checks, engine, fresh, config, &whole, decoded).await?;
     let status = engine.status().await;
     Ok(ProbeReport {
         n_tokens: config.tokens.len(),
         vocab: info.vocab,
         greedy: whole.greedy(config.tokens.len()).into_iter().take(config.greedy).collect(),
-        counters: Counters { rows: status.rows, steps: status.steps, reused_tokens: status.reused_tokens },
+        counters: spent + Counters::of(&status),
         checks: reports,
         logits: whole.prompt_logits(config.tokens.len()),
     })
@@ -185,6 +273,7 @@ fn engine_config(config: &ProbeConfig) -> EngineConfig {
         threads: config.threads,
         k_type: config.k_type,
         v_type: config.v_type,
+        max_tentative: check::MOST_REJECTED,
         all_logits: true,
         beyond_model_context: true,
         ..EngineConfig::new(config.model.clone())

@@ -99,7 +99,7 @@ impl Logits {
     }
 }
 
-fn row_diff(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn row_diff(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).fold(0.0, |worst, (x, y)| match (x - y).abs() {
         d if d.is_nan() && x.to_bits() == y.to_bits() => worst,
         d if d.is_nan() => f32::INFINITY,

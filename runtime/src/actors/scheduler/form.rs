@@ -34,11 +34,14 @@ impl SchedulerState {
     /// Starts the next step if there is anything to compute.
     pub(super) async fn next_step(&mut self) -> Result<(), ActorProcessingErr> {
         self.retire_cancelled()?;
+        if self.next_transfer().await? {
+            return Ok(());
+        }
         self.assign_slots()?;
         self.publish().await?;
         self.choose().await?;
         self.provide_pages().await?;
-        let Some(job) = self.build() else { return Ok(()) };
+        let Some(job) = self.build()? else { return Ok(()) };
         self.counters.steps += 1;
         self.counters.rows += job.step.tokens.len() as u64;
         self.counters.max_step_sequences = self.counters.max_step_sequences.max(job.step.sequences.len());
@@ -49,6 +52,7 @@ impl SchedulerState {
 
     /// Sets `in_step` of each sequence.
     async fn choose(&mut self) -> Result<(), ActorProcessingErr> {
+        self.note_waiting();
         let rows = self.arguments.batch;
         let limits = Limits { rows, rows_beside_decode: (rows / PROMPT_PART_BESIDE_DECODE).max(1) };
         let decoding = self.running.iter().filter(|s| s.is_decoding() && s.has_room()).count();
@@ -62,14 +66,14 @@ impl SchedulerState {
             if self.running[index].is_decoding() || budget.prompt_spent() || logit_rows == 0 {
                 continue;
             }
-            if !self.running[index].has_room() || self.waits_for_prefix(index) {
+            if !self.running[index].has_room() || self.running[index].waits {
                 continue;
             }
             self.acquire(index).await?;
             let sequence = &mut self.running[index];
             let pending = match sequence.capture {
-                Some(_) => sequence.until_branch().min(logit_rows),
-                None => sequence.until_branch(),
+                Some(_) => sequence.until_cut().min(logit_rows),
+                None => sequence.until_cut(),
             };
             sequence.in_step = budget.take_prompt(pending, sequence.chunk);
             logit_rows -= match sequence.capture {
@@ -80,17 +84,30 @@ impl SchedulerState {
         Ok(())
     }
 
-    /// Whether an older sequence is computing a prefix that this one, not begun yet, can have once it is there. Nobody
-    /// computes what is being computed; if the older one goes away, this one computes it.
-    fn waits_for_prefix(&self, index: usize) -> bool {
-        let sequence = &self.running[index];
-        if sequence.lease.is_some() || !sequence.share {
-            return false;
+    /// Notes which sequences wait for a prefix that an older one is computing. Nobody computes what is being computed; if
+    /// the older one goes away, the next computes it. Where state cannot be resumed at any token, the older one stops at
+    /// the end of what they share.
+    fn note_waiting(&mut self) {
+        let anywhere = self.arguments.resumes_anywhere;
+        for index in 0..self.running.len() {
+            let (older, rest) = self.running.split_at_mut(index);
+            let Some(sequence) = rest.first_mut() else { break };
+            sequence.waits = false;
+            if sequence.lease.is_some() || !sequence.share {
+                continue;
+            }
+            for older in older.iter_mut().filter(|older| older.share && !older.started) {
+                // One token at least is computed for its logits.
+                let shared = common(&older.tokens, &sequence.tokens).min(sequence.tokens.len() - 1);
+                let unfinished = if anywhere { shared.saturating_sub(WORTH_WAITING) } else { shared.saturating_sub(1) };
+                if shared >= WORTH_WAITING && older.done() <= unfinished {
+                    sequence.waits = true;
+                    if !anywhere {
+                        older.cuts.add(shared);
+                    }
+                }
+            }
         }
-        self.running[..index].iter().any(|older| {
-            let more = older.share && older.lease.is_some() && !older.started;
-            more && common(&older.tokens, &sequence.tokens) >= older.done() + WORTH_WAITING
-        })
     }
 
     /// Begins a sequence at its longest cached prefix. At least one token is left to compute, for its logits.
@@ -108,7 +125,9 @@ impl SchedulerState {
             self.counters.reused_tokens += sequence.cached as u64;
         }
         sequence.published = lease.len();
-        sequence.branch = branch;
+        if sequence.share {
+            sequence.cuts.add(branch);
+        }
         sequence.grown_to = 0;
         sequence.lease = Some(lease);
         Ok(())
@@ -198,16 +217,12 @@ impl SchedulerState {
                 let sequence = &mut self.running[youngest];
                 tracing::debug!(id = sequence.id, "displaced: no free pages");
                 sequence.in_step = 0;
-                if let Some(lease) = sequence.lease.take() {
-                    let tokens = sequence.tokens.iter().take(lease.len()).copied().collect();
-                    self.arguments.kv.cast(KvMessage::Retire { lease, tokens })?;
-                }
-                Ok(())
+                self.let_go(youngest)
             }
         }
     }
 
-    fn build(&mut self) -> Option<Box<StepJob>> {
+    fn build(&mut self) -> Result<Option<Box<StepJob>>, ActorProcessingErr> {
         let mut job = self.spare.take().unwrap_or_default();
         job.step.tokens.clear();
         job.step.logit_rows.clear();
@@ -227,7 +242,8 @@ impl SchedulerState {
                 rows,
                 start,
                 tables: lease.tables().to_vec(),
-                ..SequenceStep::default()
+                history: sequence.tokens[start.saturating_sub(self.arguments.history)..start].to_vec(),
+                recurrent: lease.recurrent_step(rows, rejected)?,
             });
             let copies = lease.take_copies();
             job.step.copies.extend(copies.iter().map(crate::cache::PendingCopy::copy));
@@ -248,8 +264,8 @@ impl SchedulerState {
         }
         if job.step.tokens.is_empty() {
             self.spare = Some(job);
-            return None;
+            return Ok(None);
         }
-        Some(job)
+        Ok(Some(job))
     }
 }

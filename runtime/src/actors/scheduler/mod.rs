@@ -7,9 +7,11 @@
 //! Invariants: a request ends in exactly one terminal event, sent by its slot; nothing here waits for a client.
 
 mod batch;
+mod cuts;
 mod form;
 mod outcome;
 mod sequence;
+mod transfer;
 
 use std::{
     collections::VecDeque,
@@ -19,12 +21,14 @@ use std::{
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc;
 
-use self::sequence::Sequence;
+pub(crate) use self::transfer::Transfer;
+use self::{cuts::Cuts, sequence::Sequence, transfer::Transfers};
 use super::{
     executor::{ExecutorMessage, StepJob, StepOutcome},
     job::{Job, TokenEvent},
     kv::{KvMessage, KvUsage},
     slot::{Assignment, SlotMessage, TOKEN_CHANNEL},
+    transfer::TransferJob,
 };
 use crate::engine::{SlotState, SlotStatus, Status};
 
@@ -37,6 +41,10 @@ pub(crate) enum SchedulerMessage {
     Submit(Box<Job>),
     /// Nobody waits for this request any more, or it has hit a stop text.
     Cancel(u64),
+    /// State is to be saved or restored between two steps.
+    Transfer(Transfer),
+    /// It was.
+    TransferDone(Box<TransferJob>),
     /// A step was computed.
     StepDone(Box<StepOutcome>),
     /// A slot has sent its last event.
@@ -58,6 +66,10 @@ pub(crate) struct SchedulerArguments {
     /// Longest sequence.
     pub(crate) context: usize,
     pub(crate) end_tokens: Vec<u32>,
+    /// Whether a sequence can be resumed at any token, not only where its state was kept.
+    pub(crate) resumes_anywhere: bool,
+    /// Tokens before its rows that a sequence's step names.
+    pub(crate) history: usize,
 }
 
 /// What the scheduler owns.
@@ -65,6 +77,7 @@ pub(crate) struct SchedulerState {
     arguments: SchedulerArguments,
     myself: ActorRef<SchedulerMessage>,
     queue: VecDeque<Box<Job>>,
+    transfers: Transfers,
     /// In order of arrival.
     running: Vec<Sequence>,
     slots: Vec<SlotEntry>,
@@ -104,6 +117,7 @@ impl Actor for Scheduler {
             arguments,
             myself,
             queue: VecDeque::new(),
+            transfers: Transfers::new(),
             running: Vec::new(),
             slots: Vec::new(),
             computing: false,
@@ -124,6 +138,8 @@ impl Actor for Scheduler {
             }
             SchedulerMessage::Submit(job) => state.queue.push_back(job),
             SchedulerMessage::Cancel(id) => state.cancel(id),
+            SchedulerMessage::Transfer(transfer) => state.transfers.push_back(transfer),
+            SchedulerMessage::TransferDone(job) => state.transfer_done(*job)?,
             SchedulerMessage::StepDone(outcome) => state.step_done(*outcome)?,
             SchedulerMessage::SlotFree(slot) => {
                 if let Some(entry) = state.slots.get_mut(slot) {
@@ -169,6 +185,10 @@ impl SchedulerState {
         let Some(entry) = self.slots.get_mut(slot) else { return Ok(()) };
         entry.actor.cast(SlotMessage::Begin(Box::new(assignment)))?;
         entry.busy = true;
+        let points = match job.share && !self.arguments.resumes_anywhere {
+            true => cuts::checkpoints(&job.tokens, &self.arguments.end_tokens),
+            false => Vec::new(),
+        };
         self.running.push(Sequence {
             id: job.id,
             slot,
@@ -176,7 +196,8 @@ impl SchedulerState {
             tokens: job.tokens,
             cached: 0,
             lease: None,
-            branch: 0,
+            cuts: Cuts::new(points),
+            waits: false,
             grown_to: 0,
             published: 0,
             sampler: Some(job.sampler),
@@ -196,12 +217,17 @@ impl SchedulerState {
 
     /// Takes a sequence out; its computed tokens stay findable.
     fn retire(&mut self, index: usize) -> Result<(), ActorProcessingErr> {
-        let mut sequence = self.running.remove(index);
-        if let Some(lease) = sequence.lease.take() {
-            sequence.tokens.truncate(lease.len());
-            self.arguments.kv.cast(KvMessage::Retire { lease, tokens: sequence.tokens })?;
-        }
+        self.let_go(index)?;
+        self.running.remove(index);
         Ok(())
+    }
+
+    /// Takes a sequence's state; if it is shared, others can still find it.
+    fn let_go(&mut self, index: usize) -> Result<(), ActorProcessingErr> {
+        let sequence = &mut self.running[index];
+        let Some(lease) = sequence.lease.take().filter(|_| sequence.share) else { return Ok(()) };
+        let tokens = sequence.tokens.iter().take(lease.len()).copied().collect();
+        Ok(self.arguments.kv.cast(KvMessage::Retire { lease, tokens })?)
     }
 
     fn retire_cancelled(&mut self) -> Result<(), ActorProcessingErr> {

@@ -7,6 +7,7 @@ use std::sync::{
 
 use tokio::sync::mpsc;
 
+use super::cuts::Cuts;
 use crate::{
     actors::job::{Capture, TokenEvent},
     cache::{Lease, Resume},
@@ -29,8 +30,10 @@ pub(crate) struct Sequence {
     pub(crate) cached: usize,
     /// Its state; none before its first step and after it was displaced.
     pub(crate) lease: Option<Lease>,
-    /// Tokens that earlier requests began with alike.
-    pub(crate) branch: usize,
+    /// Where its steps end, so that others can go on from there.
+    pub(crate) cuts: Cuts,
+    /// Whether an older sequence is computing a prefix that it can have.
+    pub(crate) waits: bool,
     /// Tokens that pages are there for, to be written by this sequence alone.
     pub(crate) grown_to: usize,
     /// Tokens that others can find.
@@ -69,7 +72,7 @@ impl Sequence {
     /// The computed tokens, if it is time for others to see them: a prompt's after every step, generated ones a few at a
     /// time.
     pub(crate) fn to_publish(&self) -> Option<Vec<u32>> {
-        let every = if self.started { PUBLISH_EVERY } else { 1 };
+        let every = if self.started && self.resume() == Resume::Passing { PUBLISH_EVERY } else { 1 };
         let due = self.share && self.done() >= self.published + every;
         due.then(|| self.tokens.iter().take(self.done()).copied().collect())
     }
@@ -77,15 +80,12 @@ impl Sequence {
     /// Whether another request is likely to go on from the tokens computed so far.
     pub(crate) fn resume(&self) -> Resume {
         let done = self.done();
-        if done == self.branch || done == self.prompt_len { Resume::Keep } else { Resume::Passing }
+        if done == self.prompt_len || self.cuts.contains(done) { Resume::Keep } else { Resume::Passing }
     }
 
-    /// Tokens to compute before the sequence ends, or reaches a point at which earlier requests parted.
-    pub(crate) fn until_branch(&self) -> usize {
-        match self.branch.checked_sub(self.done()) {
-            Some(rows @ 1..) => rows.min(self.pending()),
-            _ => self.pending(),
-        }
+    /// Tokens to compute before the sequence ends, or reaches a point that others go on from.
+    pub(crate) fn until_cut(&self) -> usize {
+        self.cuts.next(self.done()).map_or(self.pending(), |cut| self.pending().min(cut - self.done()))
     }
 
     /// Tokens to be computed behind the chosen ones and taken back.

@@ -2,4 +2,6 @@
 //! so a wrong table, a missing copy or a page given away too early shows as a wrong token.
 
 mod device;
+mod probing;
 mod serving;
+mod sharing;

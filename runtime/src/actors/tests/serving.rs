@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bantam_backend::Program;
 use bantam_text::{Tokenizer, TokenizerSpec};
 use tokio::time::timeout;
 
-use super::device::{FakeProgram, Gate, VOCAB, next_token};
+use super::device::{FakeProgram, Gate, Layout, SLOT_BYTES, VOCAB, next_token};
 use crate::{
     actors::kv::KvArguments,
     cache::one_sequence,
@@ -16,32 +17,48 @@ use crate::{
     memory::Ledger,
     resident::Resident,
     sampling::SamplingOverrides,
+    snapshot::SnapshotKey,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Setup {
-    config: EngineConfig,
-    /// Bytes of state; a page of 4 tokens has 4 bytes in each of the two groups.
-    budget: u64,
-    gate: Gate,
+pub(super) struct Setup {
+    pub(super) config: EngineConfig,
+    pub(super) layout: Layout,
+    /// Bytes of pages; each has 4.
+    pub(super) budget: u64,
+    /// Slots of recurrent state, where there is any.
+    pub(super) slots: usize,
+    pub(super) gate: Gate,
 }
 
 impl Setup {
     fn new() -> Self {
         let config = EngineConfig { batch: 16, context: 200, parallel: 4, ..EngineConfig::new("fake") };
-        Setup { config, budget: 1 << 20, gate: Gate::default() }
+        Setup { config, layout: Layout::Paged, budget: 1 << 20, slots: 40, gate: Gate::default() }
     }
 
-    async fn start(&self) -> Engine {
-        let program = Box::new(FakeProgram::new(self.gate.clone()));
-        let groups = bantam_backend::Program::groups(program.as_ref()).to_vec();
+    /// One for each layout.
+    pub(super) fn all() -> [Setup; 2] {
+        [Layout::Paged, Layout::Hybrid].map(|layout| Setup { layout, ..Setup::new() })
+    }
+
+    pub(super) async fn start(&self) -> Engine {
+        self.start_with(Vec::new()).await
+    }
+
+    /// The same with tokens that end messages.
+    pub(super) async fn start_with(&self, end_tokens: Vec<u32>) -> Engine {
+        let program: Box<dyn Program> = Box::new(FakeProgram::new(self.layout, self.gate.clone()));
+        let groups = program.groups().to_vec();
+        let recurrent = program.recurrent(0).map(|group| (group.clone(), (self.slots * SLOT_BYTES) as u64));
         let minimum = one_sequence(&groups, self.config.context, self.config.batch);
         let resident = Resident {
+            history: program.history(0),
             program,
-            info: Arc::new(info(&self.config)),
-            cache: KvArguments { groups, budget: self.budget, minimum },
-            max_logit_rows: self.config.parallel,
+            info: Arc::new(ModelInfo { end_tokens, ..info(&self.config) }),
+            cache: KvArguments { groups, budget: self.budget, minimum, recurrent },
+            max_logit_rows: if self.config.all_logits { self.config.batch } else { self.config.parallel },
             ledger: Ledger::with_total(0),
         };
         Engine::with_resident(self.config.clone(), resident).await
@@ -76,6 +93,7 @@ fn info(config: &EngineConfig) -> ModelInfo {
         template_capabilities: None,
         template_source: None,
         end_tokens: Vec::new(),
+        snapshot_key: SnapshotKey::default(),
         weight_bytes: 0,
         backend: "fake",
         threads: 1,
@@ -91,7 +109,7 @@ fn request(tokens: Vec<u32>, max_tokens: usize) -> Request {
     }
 }
 
-fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
+pub(super) fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
     for _ in 0..count {
         tokens.push(next_token(&tokens));
@@ -100,7 +118,7 @@ fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
 }
 
 /// All tokens of a generation and its terminal event.
-async fn collect(mut generation: Generation) -> (Vec<u32>, Event) {
+pub(super) async fn collect(mut generation: Generation) -> (Vec<u32>, Event) {
     let mut tokens = Vec::new();
     loop {
         match timeout(PATIENCE, generation.next()).await.expect("an event in time") {
@@ -115,16 +133,16 @@ async fn collect(mut generation: Generation) -> (Vec<u32>, Event) {
     }
 }
 
-fn prompt(seed: u32, shared: usize, own: usize) -> Vec<u32> {
+pub(super) fn prompt(seed: u32, shared: usize, own: usize) -> Vec<u32> {
     let shared = (0..shared as u32).map(|i| (i * 7 + 3) % 48);
     shared.chain((0..own as u32).map(|i| (i * 11 + seed * 5 + 1) % 48)).collect()
 }
 
-async fn submit(engine: &Engine, tokens: &[u32], count: usize) -> Generation {
+pub(super) async fn submit(engine: &Engine, tokens: &[u32], count: usize) -> Generation {
     engine.submit(request(tokens.to_vec(), count)).await.unwrap()
 }
 
-async fn expect_exact(generation: Generation, prompt: &[u32], count: usize) -> usize {
+pub(super) async fn expect_exact(generation: Generation, prompt: &[u32], count: usize) -> usize {
     let (tokens, end) = collect(generation).await;
     let Event::Finished(outcome) = end else { panic!("{end:?}") };
     assert_eq!(tokens, expected(prompt, count));
@@ -132,7 +150,7 @@ async fn expect_exact(generation: Generation, prompt: &[u32], count: usize) -> u
     outcome.cached_tokens
 }
 
-async fn until(engine: &Engine, what: &str, holds: impl Fn(&crate::engine::Status) -> bool) {
+pub(super) async fn until(engine: &Engine, what: &str, holds: impl Fn(&crate::engine::Status) -> bool) {
     let poll = async {
         while !holds(&engine.status().await) {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -143,62 +161,69 @@ async fn until(engine: &Engine, what: &str, holds: impl Fn(&crate::engine::Statu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_at_once_get_what_they_would_get_alone() {
-    let setup = Setup::new();
-    let engine = setup.start().await;
-    let prompts: Vec<_> = (0..12).map(|i| prompt(i, 33, 1 + (i as usize * 13) % 40)).collect();
-    let mut running = Vec::new();
-    for p in &prompts {
-        running.push(submit(&engine, p, 25).await);
+    for setup in Setup::all() {
+        let engine = setup.start().await;
+        let prompts: Vec<_> = (0..12).map(|i| prompt(i, 33, 1 + (i as usize * 13) % 40)).collect();
+        let mut running = Vec::new();
+        for p in &prompts {
+            running.push(submit(&engine, p, 25).await);
+        }
+        for (generation, p) in running.into_iter().zip(&prompts) {
+            expect_exact(generation, p, 25).await;
+        }
+        let status = engine.status().await;
+        assert!(status.max_step_sequences >= 4, "{status:?}");
+        assert!(status.reused_tokens >= 8 * 33, "the shared prefix is computed a few times at most: {status:?}");
     }
-    for (generation, p) in running.into_iter().zip(&prompts) {
-        expect_exact(generation, p, 25).await;
-    }
-    let status = engine.status().await;
-    assert!(status.max_step_sequences >= 4, "{status:?}");
-    assert!(status.reused_tokens >= 8 * 33, "the shared prefix is computed a few times at most: {status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_that_comes_back_finds_all_that_it_had() {
-    let engine = Setup::new().start().await;
-    let first = prompt(1, 10, 30);
-    expect_exact(submit(&engine, &first, 10).await, &first, 10).await;
-    let mut again = first.clone();
-    again.extend(expected(&first, 10));
-    again.extend([5, 6, 7]);
-    let cached = expect_exact(submit(&engine, &again, 10).await, &again, 10).await;
-    // The last token drawn was never computed.
-    assert_eq!(cached, first.len() + 9);
+    for setup in Setup::all() {
+        let engine = setup.start().await;
+        let first = prompt(1, 10, 30);
+        expect_exact(submit(&engine, &first, 10).await, &first, 10).await;
+        let mut again = first.clone();
+        again.extend(expected(&first, 10));
+        again.extend([5, 6, 7]);
+        let cached = expect_exact(submit(&engine, &again, 10).await, &again, 10).await;
+        // The last token drawn was never computed.
+        assert_eq!(cached, first.len() + 9);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sequences_that_exceed_the_memory_together_all_finish() {
-    let setup = Setup { budget: 2 * 4 * 60, ..Setup::new() };
-    let engine = setup.start().await;
-    let prompts: Vec<_> = (0..4).map(|i| prompt(i, 0, 90)).collect();
-    let mut running = Vec::new();
-    for p in &prompts {
-        running.push(submit(&engine, p, 60).await);
-    }
-    for (generation, p) in running.into_iter().zip(&prompts) {
-        expect_exact(generation, p, 60).await;
+    for setup in Setup::all() {
+        let setup = Setup { budget: 4 * 150, slots: 3, ..setup };
+        let engine = setup.start().await;
+        let prompts: Vec<_> = (0..4).map(|i| prompt(i, 0, 90)).collect();
+        let mut running = Vec::new();
+        for p in &prompts {
+            running.push(submit(&engine, p, 60).await);
+        }
+        for (generation, p) in running.into_iter().zip(&prompts) {
+            expect_exact(generation, p, 60).await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_frees_its_slot_and_disturbs_nobody() {
-    let setup = Setup { config: EngineConfig { parallel: 2, ..Setup::new().config }, ..Setup::new() };
-    let engine = setup.start().await;
-    let (stays, leaves, queued) = (prompt(1, 0, 20), prompt(2, 0, 20), prompt(3, 0, 20));
-    let staying = submit(&engine, &stays, 40).await;
-    let leaving = submit(&engine, &leaves, 170).await;
-    let waiting = submit(&engine, &queued, 30).await;
-    let never_run = submit(&engine, &queued, 30).await;
-    drop(never_run);
-    drop(leaving);
-    expect_exact(waiting, &queued, 30).await;
-    expect_exact(staying, &stays, 40).await;
-    until(&engine, "all slots idle", |s| s.queued == 0 && s.slots.iter().all(|s| s.state == SlotState::Idle)).await;
+    for setup in Setup::all() {
+        let setup = Setup { config: EngineConfig { parallel: 2, ..setup.config.clone() }, ..setup };
+        let engine = setup.start().await;
+        let (stays, leaves, queued) = (prompt(1, 0, 20), prompt(2, 0, 20), prompt(3, 0, 20));
+        let staying = submit(&engine, &stays, 40).await;
+        let leaving = submit(&engine, &leaves, 170).await;
+        let waiting = submit(&engine, &queued, 30).await;
+        let never_run = submit(&engine, &queued, 30).await;
+        drop(never_run);
+        drop(leaving);
+        expect_exact(waiting, &queued, 30).await;
+        expect_exact(staying, &stays, 40).await;
+        until(&engine, "all slots idle", |s| s.queued == 0 && s.slots.iter().all(|s| s.state == SlotState::Idle)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,13 +239,14 @@ async fn a_client_that_does_not_read_blocks_only_its_own_slot() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_fails_or_panics_ends_its_requests_only() {
-    let setup = Setup::new();
-    let engine = setup.start().await;
-    for poison in [VOCAB as u32 - 2, VOCAB as u32 - 1] {
-        let (_, end) = collect(submit(&engine, &[1, 2, poison], 5).await).await;
-        assert!(matches!(&end, Event::Failed(why) if why.contains("poisoned")), "{end:?}");
-        let p = prompt(4, 0, 12);
-        expect_exact(submit(&engine, &p, 8).await, &p, 8).await;
+    for setup in Setup::all() {
+        let engine = setup.start().await;
+        for poison in [VOCAB as u32 - 2, VOCAB as u32 - 1] {
+            let (_, end) = collect(submit(&engine, &[1, 2, poison], 5).await).await;
+            assert!(matches!(&end, Event::Failed(why) if why.contains("poisoned")), "{end:?}");
+            let p = prompt(4, 0, 12);
+            expect_exact(submit(&engine, &p, 8).await, &p, 8).await;
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{per_token, window, world::World};
-use crate::cache::{Candidate, EvictionPolicy, LeaseError, PoolError, Resume, StateCache, one_sequence};
+use crate::cache::{Candidate, EvictionPolicy, LeaseError, NoRoom, PoolError, Resume, StateCache, one_sequence};
 
 const PLENTY: u64 = 1 << 40;
 
@@ -150,7 +150,7 @@ fn pages_in_use_are_never_evicted() {
     compute(&mut world, a, 12);
     let b = world.start(1, counting(0, 8), 7);
     let refused = world.step(&[b], 8, 8, 0).unwrap_err();
-    assert_eq!((refused.group, refused.missing), (0, 1));
+    assert_eq!(refused, NoRoom::Pages { group: 0, missing: 1 });
     assert_eq!(
         refused.to_string(),
         "state group 0: 1 pages too few are unused; end or displace another sequence first"

@@ -4,7 +4,7 @@ use bantam_backend::StateGroup;
 use proptest::prelude::*;
 
 use super::{
-    per_token, window,
+    per_token, strided, window,
     world::{Sequence, World},
 };
 use crate::cache::{Resume, one_sequence};
@@ -43,6 +43,10 @@ enum Op {
     Drop {
         which: usize,
     },
+    /// Save an earlier list's state and restore it.
+    Transfer {
+        like: usize,
+    },
     Clear,
 }
 
@@ -64,6 +68,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<usize>(), 0..12_usize).prop_map(|(which, back)| Op::Truncate { which, back }),
         3 => any::<usize>().prop_map(|which| Op::Retire { which }),
         1 => any::<usize>().prop_map(|which| Op::Drop { which }),
+        1 => any::<usize>().prop_map(|like| Op::Transfer { like }),
         1 => Just(Op::Clear),
     ]
 }
@@ -82,8 +87,12 @@ fn apply(world: &mut World, op: Op) {
         Op::Step { members, rows, accepted, next } => {
             let fits = |i: &usize| world.sequences[*i].lease.len() + rows <= LONGEST;
             let members: Vec<usize> = (0..count).filter(|i| members >> (i % 8) & 1 == 1).filter(fits).collect();
-            // Finding no pages is an answer, not an error.
+            // Finding no room is an answer, not an error.
             let _ = world.step(&members, rows, accepted, next);
+        }
+        Op::Transfer { like } => {
+            let earlier = world.published.get(like % world.published.len().max(1)).cloned();
+            earlier.iter().for_each(|(namespace, tokens)| world.transfer(*namespace, tokens));
         }
         _ if count == 0 => {}
         Op::Publish { which, back, keep } => {
@@ -116,20 +125,28 @@ fn groups() -> impl Strategy<Value = Vec<StateGroup>> {
         Just(vec![window(3, 2), per_token(8)]),
         Just(vec![window(9, 4), window(2, 3), per_token(4)]),
         Just(vec![window(1, 4)]),
+        Just(vec![per_token(8), strided(4, 8), window(7, 4)]),
+        Just(vec![strided(6, 6), per_token(4), strided(2, 4)]),
     ]
+}
+
+/// Slots of recurrent state: none, hardly any, some, enough.
+fn slots() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), Just(2), 3..8_u64, Just(1000)]
 }
 
 proptest! {
     #[test]
     fn every_sequence_reads_its_own_rows(
         groups in groups(),
+        slots in slots(),
         tight in any::<bool>(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let minimum = one_sequence(&groups, LONGEST, ROWS);
         let least: u64 = groups.iter().zip(&minimum).map(|(g, n)| (g.page_bytes * n) as u64).sum();
         let budget = if tight { least + 100 } else { 1 << 40 };
-        let mut world = World::new(groups, budget, &minimum);
+        let mut world = World::recurrent(groups, budget, &minimum, slots);
         for op in ops {
             apply(&mut world, op);
             world.check();
@@ -138,15 +155,16 @@ proptest! {
     }
 
     #[test]
-    fn a_lone_sequence_always_finds_pages(
+    fn a_lone_sequence_always_finds_room(
         groups in groups(),
+        slots in slots(),
         ops in prop::collection::vec(op(), 1..80),
         rows in 1..=ROWS,
         publishes in any::<u64>(),
     ) {
         let minimum = one_sequence(&groups, LONGEST, ROWS);
         let least: u64 = groups.iter().zip(&minimum).map(|(g, n)| (g.page_bytes * n) as u64).sum();
-        let mut world = World::new(groups, least, &minimum);
+        let mut world = World::recurrent(groups, least, &minimum, slots);
         for op in ops {
             apply(&mut world, op);
         }

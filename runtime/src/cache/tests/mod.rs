@@ -20,3 +20,7 @@ fn per_token(page_tokens: usize) -> StateGroup {
 fn window(len: usize, page_tokens: usize) -> StateGroup {
     group(StateKind::Window { len }, page_tokens)
 }
+
+fn strided(stride: usize, page_tokens: usize) -> StateGroup {
+    group(StateKind::Strided { stride }, page_tokens)
+}

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use bantam_backend::StateGroup;
+use bantam_backend::{PageCopy, RecurrentGroup, StateGroup};
 
 use super::device::Device;
 use crate::cache::{
-    Lease, NoPages, PendingCopy, Resume, StateCache,
-    tree::{Tree, first_page},
+    Lease, NoRoom, PendingCopy, Resume, StateCache,
+    slots::RecurrentLease,
+    tree::{Node, Tree, first_page},
 };
 
 pub(super) struct Sequence {
@@ -35,7 +36,21 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 
 impl World {
     pub(super) fn new(groups: Vec<StateGroup>, budget: u64, minimum: &[usize]) -> Self {
-        let cache = StateCache::new(&groups, budget, minimum).unwrap();
+        World::with_cache(StateCache::new(&groups, budget, minimum).unwrap(), groups)
+    }
+
+    /// The same with recurrent state in `slots` slots; none if 0.
+    pub(super) fn recurrent(groups: Vec<StateGroup>, budget: u64, minimum: &[usize], slots: u64) -> Self {
+        if slots == 0 {
+            return World::new(groups, budget, minimum);
+        }
+        let group = RecurrentGroup { slot_bytes: 100, states: vec![0] };
+        let cache =
+            StateCache::new(&groups, budget, minimum).unwrap().with_recurrent(&group, 100 * slots + 50).unwrap();
+        World::with_cache(cache, groups)
+    }
+
+    fn with_cache(cache: StateCache, groups: Vec<StateGroup>) -> Self {
         World {
             cache,
             groups,
@@ -60,7 +75,7 @@ impl World {
             let resumable = self.resumable.iter().filter(|(n, t)| *n == namespace && tokens.starts_with(t));
             let longest = resumable.map(|(_, t)| t.len()).filter(|len| *len <= at_most).max().unwrap_or(0);
             assert!(found >= longest, "found {found} of {longest} tokens kept to resume at");
-            if self.cache.tree.keeps_all_rows() {
+            if self.cache.tree.resumes_anywhere() {
                 assert_eq!(found, acquired.branch.min(at_most));
             }
         }
@@ -68,8 +83,8 @@ impl World {
         self.sequences.len() - 1
     }
 
-    /// Runs one step of several sequences: `rows` of each, of which `accepted` count. Those that find no pages sit out.
-    pub(super) fn step(&mut self, members: &[usize], rows: usize, accepted: usize, next: u32) -> Result<(), NoPages> {
+    /// Runs one step of several sequences: `rows` of each, of which `accepted` count. Those that find no room sit out.
+    pub(super) fn step(&mut self, members: &[usize], rows: usize, accepted: usize, next: u32) -> Result<(), NoRoom> {
         let mut result = Ok(());
         let mut ready = Vec::new();
         for &i in members {
@@ -89,8 +104,9 @@ impl World {
         }
         // Copies do not depend on each other.
         for copy in self.copies.iter().rev() {
-            self.device.copy(copy.copy());
+            self.device.copy(copy.copy(), &self.groups);
         }
+        let (mut from, mut to) = (Vec::new(), Vec::new());
         for i in ready {
             let Sequence { lease, namespace, tokens } = &mut self.sequences[i];
             let start = lease.len();
@@ -98,8 +114,16 @@ impl World {
                 tokens.push(next);
             }
             self.device.check_lease(lease, &self.groups, *namespace, tokens);
-            self.device.write(lease, &self.groups, *namespace, &tokens[..start + rows], start);
             let accepted = accepted.min(rows);
+            // Drafted rows may be accepted in part or all; those of a prompt are certain.
+            let tentative = if next == 0 { rows } else { rows - accepted };
+            if let Some(step) = lease.recurrent_step(rows, tentative).unwrap() {
+                assert!(!to.contains(&step.to) && !from.contains(&step.to), "slot {} is written by one only", step.to);
+                to.push(step.to);
+                from.extend((step.from != step.to).then_some(step.from));
+                self.device.advance(step, *namespace, &tokens[..start + rows], start);
+            }
+            self.device.write(lease, &self.groups, *namespace, &tokens[..start + rows], start);
             lease.advance(accepted).unwrap();
             if accepted < rows {
                 // What comes instead of the rejected token.
@@ -121,6 +145,36 @@ impl World {
         let Sequence { lease, tokens, .. } = self.sequences.swap_remove(i);
         let len = lease.len();
         self.cache.retire(lease, &tokens[..len]).unwrap();
+    }
+
+    /// Saves the state of some tokens and restores it beside what is there, as another process would.
+    pub(super) fn transfer(&mut self, namespace: u64, tokens: &[u32]) {
+        let Ok(mut lease) = self.cache.export(namespace, tokens) else { return };
+        let tokens = tokens[..lease.len()].to_vec();
+        if tokens.is_empty() {
+            return;
+        }
+        if lease.unsettled() {
+            let step = lease.recurrent_step(0, 0).unwrap().unwrap();
+            self.device.advance(step, namespace, &tokens, tokens.len());
+            lease.advance(0).unwrap();
+        }
+        self.device.check_lease(&lease, &self.groups, namespace, &tokens);
+        let Ok(new) = self.cache.import(namespace, tokens.len()) else { return };
+        let moved: Vec<_> = lease.pages().zip(new.pages()).collect();
+        assert_eq!((lease.pages().count(), new.pages().count()), (moved.len(), moved.len()));
+        for ((place, from), (to_place, to)) in moved {
+            assert_eq!(place, to_place);
+            self.device.copy(PageCopy { group: place.group, from, to, tokens: place.tokens }, &self.groups);
+        }
+        for (from, to) in lease.slot().into_iter().zip(new.slot()) {
+            self.device.copy_slot(from, to);
+        }
+        self.device.check_lease(&new, &self.groups, namespace, &tokens);
+        drop(lease);
+        self.cache.retire(new, &tokens).unwrap();
+        self.resumable.push((namespace, tokens.clone()));
+        self.published.push((namespace, tokens));
     }
 
     fn note_published(&mut self, i: usize, back: usize, resume: Resume) {
@@ -157,9 +211,13 @@ impl World {
                 })
             })
         };
+        let has_value = |n: usize| {
+            let attached = |node: &Node, path: &[u32]| node.attachment.is_some() && path == &tokens[..n];
+            !tree.recurrent || on_path.iter().any(|(node, (_, path))| attached(node, path))
+        };
         (0..=known.min(at_most))
             .rev()
-            .find(|&n| self.groups.iter().enumerate().all(|(g, group)| has_rows(g, group, n)))
+            .find(|&n| has_value(n) && self.groups.iter().enumerate().all(|(g, group)| has_rows(g, group, n)))
             .unwrap_or(0)
     }
 
@@ -171,6 +229,7 @@ impl World {
         }
         self.check_tree();
         self.check_references();
+        self.check_slots();
         let (committed, budget) = self.cache.bytes();
         assert!(committed <= budget);
     }
@@ -192,10 +251,15 @@ impl World {
                     assert!(page.is_none() || needed.is_some_and(|needed| index >= needed), "group {g} keeps {index}");
                     let end = node.end().min((index + 1) * group.page_tokens);
                     page.iter().for_each(|page| {
-                        self.device.check_page(g, page.id(), index * group.page_tokens, namespace, &path[..end]);
+                        self.device.check_page(g, group, page.id(), index, (namespace, &path[..end]));
                     });
                 }
             }
+            if let Some(attachment) = &node.attachment {
+                assert!(node.resume, "what is attached is kept to go on from");
+                self.device.check_value(&attachment.value, namespace, &path);
+            }
+            assert!(!tree.recurrent || !node.resume || node.attachment.is_some());
         }
     }
 
@@ -230,7 +294,22 @@ impl World {
         }
     }
 
-    /// Ends all sequences and empties the cache: every page must come back.
+    /// Each slot is free or referenced, by exactly those who have it.
+    fn check_slots(&mut self) {
+        let usage = self.cache.slot_usage();
+        let mut references: HashMap<u32, usize> = HashMap::new();
+        let held = self.sequences.iter().flat_map(|s| s.lease.recurrent.iter().flat_map(RecurrentLease::held));
+        let attached = self.cache.tree.live().filter_map(|(_, node)| Some(node.attachment.as_ref()?.value.slot.get()));
+        held.chain(attached).for_each(|slot| *references.entry(slot).or_default() += 1);
+        assert_eq!(usage.free + references.len(), usage.capacity);
+        assert!(usage.capacity as u64 * usage.slot_bytes <= usage.budget);
+        for (_, node) in self.cache.tree.live() {
+            let slot = node.attachment.iter().map(|attachment| &attachment.value.slot);
+            slot.for_each(|slot| assert_eq!(slot.references(), references[&slot.get()], "references to {slot:?}"));
+        }
+    }
+
+    /// Ends all sequences and empties the cache: every page and slot must come back.
     pub(super) fn finish(mut self) {
         self.sequences.clear();
         self.copies.clear();
@@ -239,6 +318,8 @@ impl World {
         for usage in self.cache.usage() {
             assert_eq!(usage.free, usage.capacity);
         }
+        let slots = self.cache.slot_usage();
+        assert_eq!(slots.free, slots.capacity);
     }
 }
 

@@ -1,0 +1,128 @@
+//! What sequences of a model with every kind of state share, and when.
+
+use super::serving::{Setup, collect, expect_exact, expected, prompt, submit, until};
+use crate::engine::{EngineConfig, Event};
+
+/// A model with all kinds of state.
+fn hybrid() -> Setup {
+    let [_, hybrid] = Setup::all();
+    hybrid
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_that_is_being_computed_is_waited_for() {
+    let setup = hybrid();
+    let engine = setup.start().await;
+    setup.gate.close();
+    let prompts: Vec<_> = (0..4).map(|i| prompt(i, 101, 5 + i as usize)).collect();
+    let mut running = Vec::new();
+    for p in &prompts {
+        running.push(submit(&engine, p, 4).await);
+    }
+    until(&engine, "the first is computed, the others wait", |s| s.queued == 3).await;
+    setup.gate.open();
+    let mut cached = Vec::new();
+    for (generation, p) in running.into_iter().zip(&prompts) {
+        cached.push(expect_exact(generation, p, 4).await);
+    }
+    assert_eq!(cached, [0, 101, 101, 101], "the shared part is computed once, although no page or stride ends there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_prompt_at_once_is_computed_once() {
+    let setup = hybrid();
+    let engine = setup.start().await;
+    setup.gate.close();
+    let p = prompt(1, 0, 90);
+    let mut running = Vec::new();
+    for _ in 0..4 {
+        running.push(submit(&engine, &p, 3).await);
+    }
+    until(&engine, "the first is computed, the others wait", |s| s.queued == 3).await;
+    setup.gate.open();
+    for generation in running {
+        expect_exact(generation, &p, 3).await;
+    }
+    assert_eq!(engine.status().await.reused_tokens, 3 * 89);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_third_conversation_goes_on_where_the_second_parted() {
+    let engine = hybrid().start().await;
+    let prompts: Vec<_> = (0..3).map(|i| prompt(i, 47, 9)).collect();
+    let mut cached = Vec::new();
+    for p in &prompts {
+        cached.push(expect_exact(submit(&engine, p, 3).await, p, 3).await);
+    }
+    assert_eq!(cached, [0, 0, 47]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_message_is_found_again_when_the_answer_is_rewritten() {
+    let setup = hybrid();
+    let end = 40;
+    let engine = setup.start_with(vec![end]).await;
+    let mut first = prompt(1, 0, 30);
+    first.retain(|token| *token != end);
+    first.push(end);
+    let question = first.len();
+    first.extend([7, 8]);
+    collect(submit(&engine, &first, 6).await).await;
+    let mut second = first[..question].to_vec();
+    second.extend([9, 10, 11, 12]);
+    let (_, event) = collect(submit(&engine, &second, 2).await).await;
+    let Event::Finished(outcome) = event else { panic!("{event:?}") };
+    assert_eq!(outcome.cached_tokens, question);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompts_end_can_be_gone_on_from_while_its_answer_is_written() {
+    let setup = hybrid();
+    let engine = setup.start().await;
+    let p = prompt(1, 0, 37);
+    let long = submit(&engine, &p, 120).await;
+    until(&engine, "the answer is being written", |s| s.slots.iter().any(|s| s.generated > 2)).await;
+    let mut longer = p.clone();
+    longer.extend([1, 2, 3]);
+    assert_eq!(expect_exact(submit(&engine, &longer, 3).await, &longer, 3).await, p.len());
+    expect_exact(long, &p, 120).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_for_each_sequence_suffices_for_all_to_run_and_fewer_for_all_to_finish() {
+    for slots in [1, 2, 4] {
+        let setup = Setup { slots, ..hybrid() };
+        let engine = setup.start().await;
+        let prompts: Vec<_> = (0..6).map(|i| prompt(i, 40, 10 + i as usize)).collect();
+        let mut running = Vec::new();
+        for p in &prompts {
+            running.push(submit(&engine, p, 30).await);
+        }
+        for (generation, p) in running.into_iter().zip(&prompts) {
+            expect_exact(generation, p, 30).await;
+        }
+        let status = engine.status().await;
+        assert!(status.max_step_sequences <= slots, "{status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conversations_of_many_turns_compute_each_token_once() {
+    let setup = Setup { config: EngineConfig { parallel: 3, ..hybrid().config }, ..hybrid() };
+    let engine = setup.start().await;
+    let mut conversations: Vec<_> = (0..3).map(|i| prompt(i, 0, 11 + 7 * i as usize)).collect();
+    for turn in 0..5 {
+        let mut running = Vec::new();
+        for conversation in &conversations {
+            running.push(submit(&engine, conversation, 7).await);
+        }
+        for (generation, conversation) in running.into_iter().zip(&mut conversations) {
+            let before = conversation.len();
+            let cached = expect_exact(generation, conversation, 7).await;
+            // All but the turn's own three tokens and the last one drawn, which was never computed.
+            assert_eq!(cached, if turn == 0 { 0 } else { before - 4 });
+            conversation.extend(expected(conversation, 7));
+            conversation.extend([turn, turn + 1, 3]);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Ids that give themselves back.
+
+use std::sync::{
+    Arc,
+    mpsc::{Receiver, Sender, channel},
+};
+
+/// A reference to an id. Clones share it; when the last one is dropped, on whatever thread, the id is free again.
+#[derive(Clone, Debug)]
+pub(super) struct Id(Arc<Owned>);
+
+#[derive(Debug)]
+struct Owned {
+    id: u32,
+    home: Sender<u32>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Fails only if the pool is gone, and then nobody can use the id.
+        let _ = self.home.send(self.id);
+    }
+}
+
+impl Id {
+    pub(super) fn get(&self) -> u32 {
+        self.0.id
+    }
+
+    /// References to it, this one included.
+    pub(super) fn references(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+/// Ids `0..capacity`, some of them in use.
+#[derive(Debug)]
+pub(super) struct Ids {
+    capacity: usize,
+    free: Vec<u32>,
+    returned: Receiver<u32>,
+    home: Sender<u32>,
+}
+
+impl Ids {
+    pub(super) fn new() -> Self {
+        let (home, returned) = channel();
+        Ids { capacity: 0, free: Vec::new(), returned, home }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Ids that nobody references.
+    pub(super) fn free(&mut self) -> usize {
+        self.free.extend(self.returned.try_iter());
+        self.free.len()
+    }
+
+    /// Adds one id; false if there can be no more.
+    pub(super) fn grow(&mut self) -> bool {
+        // The greatest number stands for "none" in tables and steps.
+        let Some(id) = u32::try_from(self.capacity).ok().filter(|id| *id != u32::MAX) else { return false };
+        self.capacity += 1;
+        self.free.push(id);
+        true
+    }
+
+    /// Takes a free id.
+    pub(super) fn take(&mut self) -> Option<Id> {
+        self.free.extend(self.returned.try_iter());
+        let id = self.free.pop()?;
+        Some(Id(Arc::new(Owned { id, home: self.home.clone() })))
+    }
+}

@@ -15,10 +15,14 @@ pub(crate) fn round_at_once(ir: &mut Ir) {
     for i in 0..ir.nodes.len() {
         let Op::Quantize(Source::Plain(x)) = ir.nodes[i].op else { continue };
         let Some(producer) = producers[x].filter(|_| uses[x] == 1) else { continue };
-        let width = ir.values[x].width;
+        let (width, per_row) = (ir.values[x].width, ir.values[x].per_row);
+        // Runs of a row that are rounded apart are no rows that a norm could be computed of.
+        if ir.nodes[i].results.iter().any(|rounded| ir.values[*rounded].per_row != per_row) {
+            continue;
+        }
         ir.nodes[i].op = match ir.nodes[producer].op {
             Op::Norm { x, norm } if norm.group == width => Op::Quantize(Source::Norm(x, norm)),
-            Op::Glu { gate, up, act } => Op::Quantize(Source::Glu(gate, up, act)),
+            Op::Glu { gate, up, gating } => Op::Quantize(Source::Glu(gate, up, gating)),
             _ => continue,
         };
     }

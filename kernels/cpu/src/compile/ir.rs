@@ -1,11 +1,11 @@
 //! What a graph is lowered to: nodes as coarse as one loop over memory, with operands by index.
 
-use bantam_graph::{Act, InputSource, Pairing, Rows};
+use bantam_graph::{Act, InputSource, Rows};
 
-use crate::{
-    pool::StateSlot,
-    recurrent::{delta::DeltaShape, ssm::ScanShape},
+pub(crate) use super::attributes::{
+    Attend, Choose, Convolve, Cutting, Gating, PoolBlocks, RunNorm, ScanOf, StreamGating, Turning,
 };
+use crate::{pool::StateSlot, recurrent::delta::DeltaShape};
 
 /// Index of a value in [`Ir::values`].
 pub(crate) type ValueId = usize;
@@ -60,98 +60,15 @@ impl Value {
     }
 }
 
-/// Normalisation of runs of entries.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RmsNorm {
-    /// Index of the vector of factors.
-    pub(crate) weight: Option<usize>,
-    /// Added under the root.
-    pub(crate) eps: f32,
-    /// Entries that are normalised together.
-    pub(crate) group: usize,
-}
-
 /// What is rounded to 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Source {
     /// The value as it is.
     Plain(ValueId),
     /// The value, each row normalised.
-    Norm(ValueId, RmsNorm),
+    Norm(ValueId, RunNorm),
     /// `act(gate) ⊙ up`.
-    Glu(ValueId, ValueId, Act),
-}
-
-/// Attention of queries over the cache.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Attend {
-    /// Where keys lie.
-    pub(crate) k: StateSlot,
-    /// Where values lie.
-    pub(crate) v: StateSlot,
-    /// Query heads.
-    pub(crate) heads: usize,
-    /// Factor on the scores.
-    pub(crate) scale: f32,
-    /// Keys that a query sees, its own included.
-    pub(crate) window: Option<usize>,
-}
-
-impl Attend {
-    /// Query heads that share a head of keys.
-    pub(crate) fn group(&self) -> usize {
-        self.heads / self.k.heads
-    }
-}
-
-/// Routing of rows to experts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Choose {
-    /// Experts per row.
-    pub(crate) used: usize,
-    /// Whether the weights are divided by their sum.
-    pub(crate) normalize: bool,
-    /// Factor on the weights.
-    pub(crate) scale: f32,
-}
-
-/// A convolution over the last few tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Convolve {
-    /// Index of the vector of factors, `[taps, width]`.
-    pub(crate) weight: usize,
-    /// Index of the vector of summands.
-    pub(crate) bias: Option<usize>,
-    /// Tokens between two taps.
-    pub(crate) dilation: usize,
-    /// Index of the recurrent state.
-    pub(crate) state: usize,
-}
-
-/// A state-space scan.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ScanOf {
-    /// Extents.
-    pub(crate) shape: ScanShape,
-    /// Index of the vector of decays.
-    pub(crate) a: usize,
-    /// Index of the vector of direct factors.
-    pub(crate) d: Option<usize>,
-    /// Index of the recurrent state.
-    pub(crate) state: usize,
-}
-
-/// Rows of tokens, joined to one for each block.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PoolBlocks {
-    /// Where the rows lie: the operand, and behind it the gate if there is one.
-    pub(crate) slot: StateSlot,
-    /// Tokens of a block.
-    pub(crate) stride: usize,
-    /// Whether there is a gate.
-    pub(crate) gated: bool,
-    /// Whether a block takes in the one before it.
-    pub(crate) overlap: bool,
+    Glu(ValueId, ValueId, Gating),
 }
 
 /// An operation. Weights are indexes into the tables of [`super::weights::Weights`].
@@ -159,17 +76,22 @@ pub(crate) struct PoolBlocks {
 pub(crate) enum Op {
     /// An input of the step.
     Input(InputSource),
-    /// Rows of a table.
+    /// Rows of a table, one after another where there are several ids in a row.
     Embed { ids: ValueId, table: usize, scale: f32 },
+    /// Rows of a table of integers.
+    Lookup { ids: ValueId, table: usize },
+    /// Hashes of the last tokens: the token, the one before, and so on.
+    NgramHash { places: Vec<ValueId>, hash: usize },
     /// Cosine and sine of every rotary angle: `[cos; dims/2] [sin; dims/2]`.
     Angles { positions: ValueId, rope: usize },
     /// Rotation of heads by [`Op::Angles`].
-    Rope { x: ValueId, angles: ValueId, head_dim: usize, pairing: Pairing },
+    Rope { x: ValueId, angles: ValueId, turning: Turning },
     /// Normalisation.
-    Norm { x: ValueId, norm: RmsNorm },
+    Norm { x: ValueId, norm: RunNorm },
     /// Rounding of activations to 8 bits.
     Quantize(Source),
-    /// `x·Wᵀ (+ bias) (+ add)`.
+    /// `x·Wᵀ (+ bias) (+ add)`, run by run: `x` is as many runs as the matrix has columns, of which all meet the one matrix,
+    /// or each one of its own.
     Linear { x: ValueId, matrix: usize, bias: Option<usize>, add: Option<ValueId> },
     /// Writes rows to a state. Yields a value without entries: to read the state is to depend on it.
     Store { x: ValueId, slot: StateSlot },
@@ -185,28 +107,43 @@ pub(crate) enum Op {
     Scan { operands: [ValueId; 4], scan: ScanOf },
     /// `e^x`.
     Exp { x: ValueId },
-    /// Attention; `stores` are the writes of its states.
-    Attend { q: ValueId, attend: Attend, stores: [ValueId; 2] },
+    /// Attention; `stores` are the writes of its states by this graph.
+    Attend { q: ValueId, attend: Attend, stores: Vec<ValueId> },
     /// `act(x)`.
     Activate { x: ValueId, act: Act },
     /// `act(gate) ⊙ up`.
-    Glu { gate: ValueId, up: ValueId, act: Act },
+    Glu { gate: ValueId, up: ValueId, gating: Gating },
     /// `a + b`.
     Add { a: ValueId, b: ValueId },
-    /// `a ⊙ b`; `b` may be one number per row.
+    /// `a ⊙ b`; the entries of a narrower `b` each meet a run of neighbours.
     Mul { a: ValueId, b: ValueId },
-    /// `x · factor`.
-    Scale { x: ValueId, factor: f32 },
+    /// `a_g · b_g` of each of `groups` runs.
+    Dot { a: ValueId, b: ValueId, groups: usize },
+    /// `x · factor + offset`.
+    Scale { x: ValueId, factor: f32, offset: f32 },
+    /// `x ⊙ scale + bias` by vectors, whose entries each meet a run of neighbours.
+    Affine { x: ValueId, scale: Option<usize>, bias: Option<usize> },
     /// `cap · tanh(x / cap)`.
     Softcap { x: ValueId, cap: f32 },
-    /// Choice of experts: ids, weights.
-    Route { scores: ValueId, choose: Choose },
+    /// A part of each run of a row.
+    Slice { x: ValueId, cutting: Cutting },
+    /// The first runs of all parts, then the second ones, and so on.
+    Concat { parts: Vec<ValueId>, groups: usize },
+    /// Choice of experts, or the weights of those chosen by `ids`: ids, weights, and scratch of scores and keys.
+    Route { scores: ValueId, ids: Option<ValueId>, choose: Choose },
     /// Which rows each expert gets; see [`crate::exec::experts`].
     Assign { ids: ValueId, experts: usize },
-    /// One matrix of each expert. A row of `x` is used by each of its experts, or (`own_rows`) each expert has its own.
-    Experts { x: ValueId, assigned: ValueId, matrix: usize, own_rows: bool },
+    /// One matrix of each expert, times a factor of each. A row of `x` is used by each of its experts, or (`own_rows`) each
+    /// expert has its own.
+    Experts { x: ValueId, assigned: ValueId, matrix: usize, scale: Option<usize>, own_rows: bool },
     /// `Σ_j weights[j] · y[j]`, by rising `j`.
     Combine { y: ValueId, weights: ValueId },
+    /// How residual streams are read and rewritten: `pre`, `post`, `mix`, and scratch for logits.
+    StreamGates { x: ValueId, gating: StreamGating },
+    /// `Σ_s w_s · x_s`, by rising `s`.
+    StreamCollapse { x: ValueId, weights: Option<ValueId>, streams: usize },
+    /// `x'_d = post_d · y + Σ_s mix[s, d] · x_s`.
+    StreamUpdate { x: Option<ValueId>, y: ValueId, post: ValueId, mix: Option<ValueId> },
     /// The logit rows of a value over tokens.
     Select(ValueId),
 }
@@ -238,6 +175,8 @@ impl Op {
         match self {
             Op::Input(_) => {}
             Op::Embed { ids: x, .. }
+            | Op::Lookup { ids: x, .. }
+            | Op::StreamGates { x, .. }
             | Op::Angles { positions: x, .. }
             | Op::Norm { x, .. }
             | Op::Quantize(Source::Plain(x) | Source::Norm(x, _))
@@ -248,7 +187,8 @@ impl Op {
             | Op::Activate { x, .. }
             | Op::Scale { x, .. }
             | Op::Softcap { x, .. }
-            | Op::Route { scores: x, .. }
+            | Op::Affine { x, .. }
+            | Op::Slice { x, .. }
             | Op::Assign { ids: x, .. }
             | Op::Select(x) => f(x),
             Op::Rope { x: a, angles: b, .. }
@@ -256,14 +196,17 @@ impl Op {
             | Op::Glu { gate: a, up: b, .. }
             | Op::Add { a, b }
             | Op::Mul { a, b }
+            | Op::Dot { a, b, .. }
             | Op::Experts { x: a, assigned: b, .. }
             | Op::Combine { y: a, weights: b } => {
                 f(a);
                 f(b);
             }
-            Op::Linear { x, add, .. } => {
+            Op::StreamCollapse { x, weights: more, .. }
+            | Op::Linear { x, add: more, .. }
+            | Op::Route { scores: x, ids: more, .. } => {
                 f(x);
-                add.iter_mut().for_each(f);
+                more.iter_mut().for_each(f);
             }
             Op::StoreOpen { x, gate, .. } => {
                 f(x);
@@ -271,6 +214,12 @@ impl Op {
             }
             Op::Delta { operands, .. } => operands.iter_mut().for_each(f),
             Op::Scan { operands, .. } => operands.iter_mut().for_each(f),
+            Op::StreamUpdate { x, y, post, mix } => {
+                f(y);
+                f(post);
+                x.iter_mut().chain(mix).for_each(f);
+            }
+            Op::Concat { parts, .. } | Op::NgramHash { places: parts, .. } => parts.iter_mut().for_each(f),
             Op::Attend { q, stores, .. } => {
                 f(q);
                 stores.iter_mut().for_each(f);
@@ -284,7 +233,7 @@ impl Op {
 pub(crate) struct Node {
     /// What is computed.
     pub(crate) op: Op,
-    /// What it yields: one value, two for [`Op::Route`].
+    /// What it yields: one value, several for [`Op::Route`].
     pub(crate) results: Vec<ValueId>,
 }
 

@@ -1,14 +1,17 @@
 //! From the graph to the IR: names become indexes, ops become nodes as coarse as one loop.
 
+mod moe;
+mod rows;
+mod streams;
+
 use std::collections::HashMap;
 
 use bantam_backend::CompileError;
-use bantam_graph::{Attention, Checked, Embed, Experts, InputSource, Linear, Node, Norm, Op, Rope, Route, Rows};
+use bantam_graph::{Attention, Checked, InputSource, Node, Op, Rows};
 
 use super::{
     covered,
-    ir::{self, Attend, Choose, Entry, Ir, RmsNorm, Source, Value, ValueId},
-    rope::RopeTable,
+    ir::{self, Attend, Entry, Gating, Ir, Source, Value, ValueId},
     states::StatePlaces,
     weights::{Index, Weights},
 };
@@ -58,8 +61,8 @@ pub(crate) fn lower(
 #[derive(Clone, Copy)]
 enum Origin {
     Input(InputSource),
-    /// Expert ids below this.
-    Route(usize),
+    /// An op that yields integers below this.
+    Below(usize),
 }
 
 pub(super) type Lowered<T = ()> = Result<T, String>;
@@ -74,8 +77,8 @@ pub(super) struct Lowering<'a> {
     names: HashMap<String, ValueId>,
     /// The writes of states so far.
     pub(super) written: HashMap<String, ValueId>,
-    /// The 8-bit form of a value, made once for all its readers.
-    rounded: HashMap<ValueId, ValueId>,
+    /// The 8-bit form of a value in runs of some length, made once for all its readers.
+    rounded: HashMap<(ValueId, usize), ValueId>,
     /// The angles of a rope, by positions and table.
     angles: HashMap<(ValueId, usize), ValueId>,
     origins: HashMap<ValueId, Origin>,
@@ -112,10 +115,22 @@ impl Lowering<'_> {
                 return Ok(());
             }
             Op::Activate { x, act } => ir::Op::Activate { x: self.value(x)?, act: *act },
-            Op::Glu(o) => ir::Op::Glu { gate: self.value(&o.gate)?, up: self.value(&o.up)?, act: o.act },
+            Op::Glu(o) => {
+                let gating = Gating { act: o.act, limit: o.limit };
+                ir::Op::Glu { gate: self.value(&o.gate)?, up: self.value(&o.up)?, gating }
+            }
             Op::Add { a, b } => ir::Op::Add { a: self.value(a)?, b: self.value(b)? },
             Op::Mul { a, b } => ir::Op::Mul { a: self.value(a)?, b: self.value(b)? },
-            Op::Scale { x, factor, .. } => ir::Op::Scale { x: self.value(x)?, factor: *factor },
+            Op::Scale { x, factor, offset } => ir::Op::Scale { x: self.value(x)?, factor: *factor, offset: *offset },
+            Op::Affine(o) => self.affine(o)?,
+            Op::Slice(o) => self.slice(o)?,
+            Op::Concat(o) => self.concat(o)?,
+            Op::Dot { a, b, groups } => ir::Op::Dot { a: self.value(a)?, b: self.value(b)?, groups: *groups },
+            Op::Lookup(o) => return self.lookup(name, o),
+            Op::NgramHash(o) => return self.ngram_hash(name, o),
+            Op::StreamGates(o) => return self.stream_gates(name, o),
+            Op::StreamCollapse(o) => self.stream_collapse(o)?,
+            Op::StreamUpdate(o) => self.stream_update(o)?,
             Op::Softcap { x, cap } => ir::Op::Softcap { x: self.value(x)?, cap: *cap },
             _ => return Err(covered::lacking("this op")),
         };
@@ -126,6 +141,14 @@ impl Lowering<'_> {
     fn define(&mut self, name: &str, op: ir::Op) -> Lowered<ValueId> {
         let value = self.typed(name)?;
         let id = self.ir.push(op, value);
+        self.names.insert(name.into(), id);
+        Ok(id)
+    }
+
+    /// Adds the graph's value `name`, one of several that a node yields.
+    fn result(&mut self, name: &str) -> Lowered<ValueId> {
+        let value = self.typed(name)?;
+        let id = self.ir.value(value);
         self.names.insert(name.into(), id);
         Ok(id)
     }
@@ -153,126 +176,41 @@ impl Lowering<'_> {
         self.index.matrices.get(name).copied().ok_or_else(|| format!("weight `{name}` is not loaded"))
     }
 
-    /// `x` in the form in which a matrix takes it.
+    /// `x` in the form in which a matrix takes it, run by run.
     fn activations(&mut self, x: ValueId, matrix: usize) -> ValueId {
         match self.weights.matrices[matrix].activation() {
             ActivationKind::Float => x,
-            ActivationKind::Quantized => self.rounded(x),
+            ActivationKind::Quantized => self.rounded(x, self.weights.matrices[matrix].cols()),
         }
     }
 
-    fn rounded(&mut self, x: ValueId) -> ValueId {
-        if let Some(rounded) = self.rounded.get(&x) {
+    /// Each run of `len` entries of a row, rounded by itself.
+    fn rounded(&mut self, x: ValueId, len: usize) -> ValueId {
+        if let Some(rounded) = self.rounded.get(&(x, len)) {
             return *rounded;
         }
         let value = &self.ir.values[x];
-        let width = QBlock::count(value.width);
-        let result = Value { name: String::new(), width, entry: Entry::Block, ..value.clone() };
+        let (per_row, width) = (value.per_row * (value.width / len), QBlock::count(len));
+        let result = Value { name: String::new(), per_row, width, entry: Entry::Block, ..value.clone() };
         let rounded = self.ir.push(ir::Op::Quantize(Source::Plain(x)), result);
-        self.rounded.insert(x, rounded);
+        self.rounded.insert((x, len), rounded);
         rounded
     }
 
-    fn embed(&mut self, o: &Embed) -> Lowered<ir::Op> {
-        let ids = self.value(&o.ids)?;
-        let table = *self.index.tables.get(&o.table).ok_or_else(|| format!("weight `{}` is not loaded", o.table))?;
-        let rows = self.weights.tables[table].rows;
-        let tighten = |limit: &mut Option<usize>| *limit = Some(limit.map_or(rows, |l| l.min(rows)));
-        match self.origins.get(&ids) {
-            Some(Origin::Input(InputSource::TokenIds)) => tighten(&mut self.limits.tokens),
-            Some(Origin::Input(InputSource::Positions)) => tighten(&mut self.limits.positions),
-            Some(Origin::Route(experts)) if *experts <= rows => {}
-            _ => return Err(format!("`{}` may exceed the {rows} rows of `{}`", o.ids, o.table)),
-        }
-        Ok(ir::Op::Embed { ids, table, scale: o.scale })
-    }
-
-    fn linear(&mut self, o: &Linear) -> Lowered<ir::Op> {
-        let matrix = self.matrix(&o.weight)?;
-        let x = self.value(&o.x)?;
-        let bias = o.bias.as_deref().map(|b| self.vector(b)).transpose()?;
-        Ok(ir::Op::Linear { x: self.activations(x, matrix), matrix, bias, add: None })
-    }
-
-    fn norm(&mut self, o: &Norm) -> Lowered<ir::Op> {
-        let x = self.value(&o.x)?;
-        let weight = o.weight.as_deref().map(|w| self.vector(w)).transpose()?;
-        let group = o.group.unwrap_or(self.ir.values[x].width);
-        Ok(ir::Op::Norm { x, norm: RmsNorm { weight, eps: o.eps, group } })
-    }
-
-    fn rope(&mut self, o: &Rope) -> Lowered<ir::Op> {
-        let (x, positions) = (self.value(&o.x)?, self.value(&o.positions)?);
-        let factors = o.factors.as_deref().map(|f| self.vector(f)).transpose()?;
-        let factors = factors.map(|f| self.weights.vectors[f].as_slice());
-        let table = RopeTable::new(o.dims, o.base, o.scaling.as_ref(), factors);
-        let ropes = &mut self.weights.ropes;
-        let rope = ropes.iter().position(|t| *t == table).unwrap_or_else(|| {
-            ropes.push(table);
-            ropes.len() - 1
-        });
-        let angles = *self.angles.entry((positions, rope)).or_insert_with(|| {
-            let result = Value::new("", self.ir.values[positions].rows, o.dims, Entry::Float);
-            self.ir.push(ir::Op::Angles { positions, rope }, result)
-        });
-        Ok(ir::Op::Rope { x, angles, head_dim: o.head_dim, pairing: o.pairing })
-    }
-
     fn attention(&mut self, o: &Attention) -> Lowered<ir::Op> {
-        let (Some(keys), Some(values), Some(v_state)) = (&o.k, &o.v, &o.v_state) else {
-            return Err(covered::lacking("attention without keys and values of its own"));
+        let Some(v_state) = &o.v_state else {
+            return Err(covered::lacking("values that lie in the keys"));
         };
         let (k, v) = (self.slot(&o.k_state)?, self.slot(v_state)?);
-        let (q, keys, values) = (self.value(&o.q)?, self.value(keys)?, self.value(values)?);
-        let stores = [(&o.k_state, keys, k), (v_state, values, v)]
-            .map(|(state, x, slot)| self.written(state, Rows::Tokens, ir::Op::Store { x, slot }));
+        let q = self.value(&o.q)?;
+        for (x, state, slot) in [(&o.k, &o.k_state, k), (&o.v, v_state, v)] {
+            if let Some(x) = x {
+                let x = self.value(x)?;
+                self.written(state, Rows::Tokens, ir::Op::Store { x, slot });
+            }
+        }
+        let stores = [&o.k_state, v_state].into_iter().filter_map(|state| self.written.get(state)).copied().collect();
         let attend = Attend { k, v, heads: o.heads, scale: o.scale, window: o.window };
         Ok(ir::Op::Attend { q, attend, stores })
-    }
-
-    fn route(&mut self, name: &str, o: &Route) -> Lowered {
-        let scores = self.value(&o.scores)?;
-        let experts = self.ir.values[scores].width;
-        let names = [format!("{name}.ids"), format!("{name}.weights")];
-        let mut results = Vec::new();
-        for name in names {
-            let value = self.typed(&name)?;
-            let id = self.ir.value(value);
-            self.names.insert(name, id);
-            results.push(id);
-        }
-        self.origins.insert(results[0], Origin::Route(experts));
-        let choose = Choose { used: o.used, normalize: o.normalize, scale: o.scale };
-        self.ir.nodes.push(ir::Node { op: ir::Op::Route { scores, choose }, results });
-        Ok(())
-    }
-
-    fn experts(&mut self, o: &Experts) -> Lowered<ir::Op> {
-        let (x, ids, weights) = (self.value(&o.x)?, self.value(&o.ids)?, self.value(&o.weights)?);
-        let (Some(gate), Some(down)) = (&o.gate, &o.down) else {
-            return Err(covered::lacking("experts of fewer than three matrices"));
-        };
-        let [gate, up, down] = [self.matrix(gate)?, self.matrix(&o.up)?, self.matrix(down)?];
-        let experts = self.weights.matrices[gate].matrices();
-        match self.origins.get(&ids) {
-            Some(Origin::Route(n)) if *n <= experts => {}
-            _ => return Err(format!("`{}` may exceed the {experts} experts of `{}`", o.ids, o.up)),
-        }
-        let (rows, used) = (self.ir.values[x].rows, self.ir.values[ids].width);
-        let assigned =
-            Value { extra: crate::exec::experts::header(experts), ..Value::new("", rows, 2 * used, Entry::Integer) };
-        let assigned = self.ir.push(ir::Op::Assign { ids, experts }, assigned);
-        let multiply = |this: &mut Self, x: ValueId, matrix: usize, own_rows: bool| {
-            let x = this.activations(x, matrix);
-            let width = this.weights.matrices[matrix].rows();
-            let result = Value { per_row: used, ..Value::new("", rows, width, Entry::Float) };
-            this.ir.push(ir::Op::Experts { x, assigned, matrix, own_rows }, result)
-        };
-        let gate = multiply(self, x, gate, false);
-        let up = multiply(self, x, up, false);
-        let gated = self.ir.values[gate].clone();
-        let gated = self.ir.push(ir::Op::Glu { gate, up, act: o.act }, gated);
-        let y = multiply(self, gated, down, true);
-        Ok(ir::Op::Combine { y, weights })
     }
 }

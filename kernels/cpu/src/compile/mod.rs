@@ -1,5 +1,6 @@
 //! From a graph to a plan that members of a team can run.
 
+mod attributes;
 mod covered;
 mod fuse;
 pub(crate) mod ir;
@@ -18,7 +19,7 @@ pub(crate) use place::{MaxRows, Places};
 pub(crate) use rope::RopeTable;
 pub(crate) use schedule::Schedule;
 pub(crate) use states::{StateLayout, StatePlaces, layout};
-pub(crate) use weights::{Table, Weights, load};
+pub(crate) use weights::{IntegerTable, Table, Weights, load};
 
 use bantam_backend::CompileError;
 use bantam_graph::{Checked, Rows};

@@ -68,7 +68,7 @@ pub(crate) fn items(ir: &Ir, node: &Node) -> Option<usize> {
     let own = own_operand(&node.op)?;
     match &node.op {
         Op::Norm { norm, .. } => Some(ir.values[own].width / norm.group),
-        Op::Rope { head_dim, .. } => Some(ir.values[own].width / head_dim),
+        Op::Rope { turning, .. } => Some(ir.values[own].width / turning.head_dim),
         Op::Store { slot, .. } => Some(slot.heads),
         _ => None,
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bantam_backend::{CompileError, Progress, WeightData, WeightError, WeightSource};
 use bantam_gguf::dequantize;
-use bantam_graph::{Graph, Op, Weight};
+use bantam_graph::{Graph, NgramHash, Op, Weight};
 
 use super::rope::RopeTable;
 use crate::{
@@ -23,6 +23,19 @@ pub(crate) struct Table {
     pub(crate) width: usize,
 }
 
+/// A table of integers.
+#[derive(Debug)]
+pub(crate) struct IntegerTable {
+    /// Row after row.
+    pub(crate) values: Vec<u32>,
+    /// Rows.
+    pub(crate) rows: usize,
+    /// Entries of a row.
+    pub(crate) width: usize,
+    /// All entries are below this.
+    pub(crate) below: usize,
+}
+
 /// The weights of a program, ready for use; the IR refers to them by index.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
@@ -32,6 +45,10 @@ pub(crate) struct Weights {
     pub(crate) vectors: Vec<Vec<f32>>,
     /// Tables.
     pub(crate) tables: Vec<Table>,
+    /// Tables of integers.
+    pub(crate) integers: Vec<IntegerTable>,
+    /// Hashes of n-grams.
+    pub(crate) hashes: Vec<NgramHash>,
     /// Rotary frequencies.
     pub(crate) ropes: Vec<RopeTable>,
 }
@@ -61,6 +78,8 @@ pub(crate) struct Index {
     pub(crate) vectors: HashMap<String, usize>,
     /// In [`Weights::tables`].
     pub(crate) tables: HashMap<String, usize>,
+    /// In [`Weights::integers`].
+    pub(crate) integers: HashMap<String, usize>,
 }
 
 impl Index {
@@ -69,6 +88,7 @@ impl Index {
             Role::Matrix => &mut self.matrices,
             Role::Vector => &mut self.vectors,
             Role::Table => &mut self.tables,
+            Role::Integers => &mut self.integers,
         }
     }
 }
@@ -79,6 +99,7 @@ enum Role {
     Matrix,
     Vector,
     Table,
+    Integers,
 }
 
 /// Loads every weight that a node of a graph names, once for all graphs that have it.
@@ -150,7 +171,8 @@ fn wanted<'g>(graphs: &[&'g Graph]) -> Vec<Wanted<'g>> {
 fn role(op: &Op, name: &str) -> Role {
     match op {
         Op::Embed(_) => Role::Table,
-        Op::Experts(_) => Role::Matrix,
+        Op::Lookup(_) => Role::Integers,
+        Op::Experts(o) if o.up == name || [&o.gate, &o.down].contains(&&Some(name.into())) => Role::Matrix,
         Op::Linear(o) if o.weight == name => Role::Matrix,
         _ => Role::Vector,
     }
@@ -170,10 +192,13 @@ fn load_as(
             Ok(weights.matrices.len() - 1)
         }
         Role::Vector => {
-            let mut values = vec![0.0; data.shape.iter().product()];
-            dequantize(data.ty, &data.bytes, &mut values).map_err(|e| refused(weight, &e))?;
+            let values = decoded(weight, data)?;
             weights.vectors.push(values);
             Ok(weights.vectors.len() - 1)
+        }
+        Role::Integers => {
+            weights.integers.push(integers(weight, data)?);
+            Ok(weights.integers.len() - 1)
         }
         Role::Table => {
             let [rows, width] = weight.shape[..] else { return Err(refused(weight, &"a table has two axes")) };
@@ -189,6 +214,29 @@ fn load_as(
             Ok(weights.tables.len() - 1)
         }
     }
+}
+
+fn decoded(weight: &Weight, data: &WeightData) -> Result<Vec<f32>, CompileError> {
+    let mut values = vec![0.0; data.shape.iter().product()];
+    dequantize(data.ty, &data.bytes, &mut values).map_err(|e| refused(weight, &e))?;
+    Ok(values)
+}
+
+fn integers(weight: &Weight, data: &WeightData) -> Result<IntegerTable, CompileError> {
+    /// From here on floats skip integers.
+    const EXACT: f32 = (1 << 24) as f32;
+    let [rows, width] = weight.shape[..] else { return Err(refused(weight, &"a table has two axes")) };
+    let entry = |x: &f32| {
+        let fits = x.fract() == 0.0 && (0.0..EXACT).contains(x);
+        if fits {
+            Ok(*x as u32)
+        } else {
+            Err(refused(weight, &format!("expected integers from 0 to 2²⁴, found {x}")))
+        }
+    };
+    let values = decoded(weight, data)?.iter().map(entry).collect::<Result<Vec<u32>, _>>()?;
+    let below = values.iter().max().map_or(0, |greatest| *greatest as usize + 1);
+    Ok(IntegerTable { values, rows, width, below })
 }
 
 fn pack(weight: &Weight, data: &WeightData, packer: &Packer) -> Result<PackedMatrix, CompileError> {

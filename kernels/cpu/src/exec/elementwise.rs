@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use bantam_graph::Act;
+use bantam_graph::{Act, GluLimit, Scoring};
 
 use crate::{
+    compile::ir::Gating,
     isa::Isa,
     simd::{Floats, Kernel, LANES, math, with_floats},
 };
@@ -14,12 +15,14 @@ use crate::{
 pub(crate) enum Map<'a> {
     /// `act(x)`.
     Activate(&'a [f32], Act),
-    /// `act(gate) · up`.
-    Glu(&'a [f32], &'a [f32], Act),
+    /// `act(gate) · up`, bounded.
+    Glu(&'a [f32], &'a [f32], Gating),
     /// `e^x`.
     Exp(&'a [f32]),
     /// `cap · tanh(x / cap)`.
     Softcap(&'a [f32], f32),
+    /// A router's scores; of the softmax the exponentials `e^(x − greatest)`.
+    Score(&'a [f32], Scoring, f32),
 }
 
 impl Map<'_> {
@@ -33,17 +36,44 @@ impl Map<'_> {
     fn at<S: Floats>(self, s: S, first: usize) -> S::F {
         match self {
             Map::Activate(x, act) => math::activate(s, act, load(s, &x[first..])),
-            Map::Glu(gate, up, act) => {
-                let gate = math::activate(s, act, load(s, &gate[first..]));
-                s.mul(gate, load(s, &up[first..]))
-            }
+            Map::Glu(gate, up, gating) => gated(s, gating, load(s, &gate[first..]), load(s, &up[first..])),
             Map::Exp(x) => math::exp(s, load(s, &x[first..])),
             Map::Softcap(x, cap) => {
                 let x = s.div(load(s, &x[first..]), s.splat(cap));
                 s.mul(math::tanh(s, x), s.splat(cap))
             }
+            Map::Score(x, scoring, greatest) => {
+                let x = load(s, &x[first..]);
+                match scoring {
+                    Scoring::Softmax => math::exp(s, s.sub(x, s.splat(greatest))),
+                    Scoring::Sigmoid => math::sigmoid(s, x),
+                    Scoring::SqrtSoftplus => s.sqrt(math::softplus(s, x)),
+                }
+            }
         }
     }
+}
+
+/// A gated product. Bounds let NaN pass.
+#[inline(always)]
+fn gated<S: Floats>(s: S, gating: Gating, gate: S::F, up: S::F) -> S::F {
+    let Gating { act, limit } = gating;
+    match limit {
+        None => s.mul(math::activate(s, act, gate), up),
+        Some(GluLimit::BeforeAct(limit)) => {
+            let gate = math::activate(s, act, s.min(s.splat(limit), gate));
+            s.mul(gate, clamp(s, up, limit))
+        }
+        Some(GluLimit::AfterAct(limit)) => {
+            let gate = s.min(s.splat(limit), math::activate(s, act, gate));
+            s.mul(gate, clamp(s, up, limit))
+        }
+    }
+}
+
+#[inline(always)]
+fn clamp<S: Floats>(s: S, x: S::F, limit: f32) -> S::F {
+    s.max(s.splat(-limit), s.min(s.splat(limit), x))
 }
 
 /// The first 16 entries, zeros after the end.
@@ -90,23 +120,37 @@ pub(crate) fn add_to(out: &mut [f32], b: &[f32]) {
     }
 }
 
-/// `x · factor`.
-pub(crate) fn scale(x: &[f32], factor: f32, out: &mut [f32]) {
+/// `x · factor + offset`.
+pub(crate) fn scale(x: &[f32], factor: f32, offset: f32, out: &mut [f32]) {
     for (out, x) in out.iter_mut().zip(x) {
-        *out = x * factor;
+        *out = x * factor + offset;
     }
 }
 
-/// Entries `range` of `a ⊙ b`, where `per_row` entries of `a` share one of `b`.
-pub(crate) fn mul(a: &[f32], b: &[f32], per_row: usize, range: Range<usize>, out: &mut [f32]) {
-    if per_row == 1 {
-        for ((out, a), b) in out.iter_mut().zip(&a[range.clone()]).zip(&b[range]) {
-            *out = a * b;
+/// Cuts a range at the multiples of `len`: the number of each piece's run, and the piece as a part of the range.
+pub(crate) fn runs(range: Range<usize>, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let first = range.start;
+    let runs = if range.is_empty() { 0..0 } else { first / len..range.end.div_ceil(len) };
+    runs.map(move |run| {
+        let (start, end) = ((run * len).max(range.start), ((run + 1) * len).min(range.end));
+        (run, start - first..end - first)
+    })
+}
+
+/// Changes entries in place, the first of which is entry `first` of all rows, by a narrower operand: `len` neighbours meet
+/// one entry of `b`, which begins anew after its end.
+pub(crate) fn spread(out: &mut [f32], first: usize, b: &[f32], len: usize, f: impl Fn(f32, f32) -> f32) {
+    let range = first..first + out.len();
+    if len == 1 {
+        for (run, piece) in runs(range, b.len()) {
+            let b = &b[first + piece.start - run * b.len()..];
+            out[piece].iter_mut().zip(b).for_each(|(out, b)| *out = f(*out, *b));
         }
-    } else {
-        for (out, i) in out.iter_mut().zip(range) {
-            *out = a[i] * b[i / per_row];
-        }
+        return;
+    }
+    for (run, piece) in runs(range, len) {
+        let b = b[run % b.len()];
+        out[piece].iter_mut().for_each(|out| *out = f(*out, b));
     }
 }
 
@@ -123,15 +167,9 @@ pub(crate) struct Combine<'a> {
 impl Combine<'_> {
     /// Entries `range` of the result.
     pub(crate) fn run(&self, range: Range<usize>, out: &mut [f32]) {
-        let mut out = out;
-        let mut start = range.start;
-        while start < range.end {
-            let (row, column) = (start / self.width, start % self.width);
-            let len = (self.width - column).min(range.end - start);
-            let (part, rest) = std::mem::take(&mut out).split_at_mut(len);
-            self.row(row, column, part);
-            out = rest;
-            start += len;
+        let first = range.start;
+        for (row, piece) in runs(range, self.width) {
+            self.row(row, first + piece.start - row * self.width, &mut out[piece]);
         }
     }
 
@@ -141,6 +179,26 @@ impl Combine<'_> {
             let y = &self.y[(row * self.used + j) * self.width + column..];
             for (out, y) in out.iter_mut().zip(y) {
                 *out += weight * y;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_operands_spread_from_any_entry_on() {
+        let x: Vec<f32> = (0..36).map(|i| i as f32).collect();
+        // Three rows of twelve: a factor per entry, per head of four, per row; by one vector for all, or by rows.
+        for (len, b_len) in [(1, 12), (4, 3), (12, 1), (1, 36), (4, 9), (12, 3)] {
+            let b: Vec<f32> = (0..b_len).map(|i| 0.5 + i as f32).collect();
+            let expected: Vec<f32> = (0..36).map(|i| x[i] * b[i / len % b_len]).collect();
+            for (from, to) in [(0, 36), (0, 5), (7, 8), (5, 31), (23, 36), (9, 9)] {
+                let mut out = x[from..to].to_vec();
+                spread(&mut out, from, &b, len, |x, b| x * b);
+                assert_eq!(out, expected[from..to], "{len} {b_len} {from}..{to}");
             }
         }
     }

@@ -4,7 +4,10 @@
 //! `[active] [expert; experts] [start; experts + 1] [entry; n] [row; n]`: how many experts have entries, which, where the
 //! entries of each of these start, the entries sorted by expert, and their rows.
 
-use super::{linear::activations, turn::Turn};
+use super::{
+    linear::{activations, columns_of},
+    turn::Turn,
+};
 use crate::{
     compile::ir::ValueId,
     linear::{Batch, Output, matmul},
@@ -75,6 +78,8 @@ pub(super) struct Product {
     pub(super) x: ValueId,
     pub(super) assigned: ValueId,
     pub(super) matrix: usize,
+    /// Index of the factors of experts.
+    pub(super) scale: Option<usize>,
     /// Whether `x` has a row per entry, not per row.
     pub(super) own_rows: bool,
 }
@@ -83,7 +88,8 @@ pub(super) struct Product {
 pub(super) fn multiply(turn: &Turn<'_>, product: &Product) {
     let matrix = &turn.frame.weights.matrices[product.matrix];
     let assignment = Assignment::new(turn.read(product.assigned), matrix.matrices());
-    let (input, scratch) = (activations(turn, product.x), &mut turn.scratch().linear);
+    let (input, scratch) = (activations(turn, product.x, matrix.cols()), &mut turn.scratch().linear);
+    let scale = product.scale.map(|s| turn.frame.weights.vectors[s].as_slice());
     let out = turn.out::<f32>(0);
     // SAFETY: the floats are the result's.
     let output = unsafe { Output::from_raw(out.start(), out.len(), matrix.rows()) };
@@ -95,9 +101,18 @@ pub(super) fn multiply(turn: &Turn<'_>, product: &Product) {
         let gather = if product.own_rows { entries } else { &assignment.rows[range] };
         let batch = Batch { input, rows: entries.len(), gather: Some(gather), scatter: Some(entries) };
         let tiles = piece * TILES..((piece + 1) * TILES).min(matrix.tiles());
+        let id = assignment.experts[expert] as usize;
         // SAFETY: a piece is claimed once; the entries of experts and the tiles of pieces are disjoint.
-        let done = unsafe { matmul(matrix, assignment.experts[expert] as usize, &batch, &output, tiles, scratch) };
+        let done = unsafe { matmul(matrix, id, &batch, &output, tiles.clone(), scratch) };
         assert!(done.is_ok(), "{done:?}");
+        let Some(factor) = scale.map(|s| s[id]) else { continue };
+        let columns = columns_of(matrix, &tiles);
+        for entry in entries {
+            let start = *entry as usize * matrix.rows();
+            // SAFETY: what was just written here.
+            let out = unsafe { out.part(start + columns.start..start + columns.end) };
+            out.iter_mut().for_each(|y| *y *= factor);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{elementwise, turn::Turn};
 use crate::{
     compile::ir::{Entry, ValueId},
-    linear::{Activations, Batch, Output, Scratch, matmul, partition},
+    linear::{Activations, Batch, Output, PackedMatrix, Scratch, matmul, partition},
     simd::LANES,
 };
 
@@ -25,10 +25,11 @@ const PIECES: usize = 4;
 
 /// Computes this member's columns of the product.
 pub(super) fn linear(turn: &Turn<'_>, product: &Product) {
-    let tiles = turn.frame.weights.matrices[product.matrix].tiles();
+    let matrix = &turn.frame.weights.matrices[product.matrix];
+    let tiles = matrix.tiles() * matrix.matrices();
     let members = turn.member.threads();
     let scratch = &mut turn.scratch().linear;
-    let work = turn.frame.weights.matrices[product.matrix].bytes().saturating_mul(turn.rows());
+    let work = matrix.bytes().saturating_mul(turn.rows());
     if members == 1 || work < LARGE {
         return columns(turn, product, partition(tiles, members, turn.member.index()), scratch);
     }
@@ -37,26 +38,40 @@ pub(super) fn linear(turn: &Turn<'_>, product: &Product) {
     }
 }
 
-/// Computes the columns of some tiles, which no other member computes.
+/// Computes the columns of some tiles, counted over all matrices, which no other member computes.
 fn columns(turn: &Turn<'_>, product: &Product, tiles: Range<usize>, scratch: &mut Scratch) {
     let matrix = &turn.frame.weights.matrices[product.matrix];
-    let (rows, width) = (turn.rows(), matrix.rows());
+    let first = tiles.start;
+    for (head, part) in elementwise::runs(tiles, matrix.tiles()) {
+        let start = head * matrix.tiles();
+        head_columns(turn, product, head, first + part.start - start..first + part.end - start, scratch);
+    }
+}
+
+/// Computes the columns of some tiles of matrix `head`.
+fn head_columns(turn: &Turn<'_>, product: &Product, head: usize, tiles: Range<usize>, scratch: &mut Scratch) {
+    let matrix = &turn.frame.weights.matrices[product.matrix];
+    // With a matrix for each run it meets one in a row; otherwise the runs are rows of the one matrix.
+    let (heads, width) = (matrix.matrices(), matrix.rows());
+    let (rows, stride) = (turn.rows() * turn.width() / (heads * width), heads * width);
     let out = turn.out::<f32>(0);
-    let batch = Batch::first(activations(turn, product.x), rows);
+    let first = head * width;
+    let batch = Batch::first(every(activations(turn, product.x, matrix.cols()), head, heads), rows);
     // SAFETY: the floats are the result's, and nobody else touches the columns of these tiles.
     let done = unsafe {
-        let output = Output::from_raw(out.start(), out.len(), width);
-        matmul(matrix, 0, &batch, &output, tiles.clone(), scratch)
+        let output = Output::from_raw(out.start().wrapping_add(first), out.len() - first, stride);
+        matmul(matrix, head, &batch, &output, tiles.clone(), scratch)
     };
     assert!(done.is_ok(), "{done:?}");
-    let columns = tiles.start * LANES..(tiles.end * LANES).min(width);
+    let columns = columns_of(matrix, &tiles);
     if columns.is_empty() || (product.bias.is_none() && product.add.is_none()) {
         return;
     }
+    let columns = first + columns.start..first + columns.end;
     let bias = product.bias.map(|b| &turn.frame.weights.vectors[b][columns.clone()]);
     let add = product.add.map(|a| turn.read::<f32>(a));
     for row in 0..rows {
-        let range = row * width + columns.start..row * width + columns.end;
+        let range = row * stride + columns.start..row * stride + columns.end;
         // SAFETY: these columns, which were just written here.
         let out = unsafe { out.part(range.clone()) };
         for summand in [bias, add.map(|a| &a[range])].into_iter().flatten() {
@@ -65,11 +80,27 @@ fn columns(turn: &Turn<'_>, product: &Product, tiles: Range<usize>, scratch: &mu
     }
 }
 
-/// An operand as the kernels take it.
-pub(super) fn activations<'a>(turn: &Turn<'a>, x: ValueId) -> Activations<'a> {
-    let stride = turn.frame.width(x);
+/// The columns of the result that tiles of a matrix yield.
+pub(super) fn columns_of(matrix: &PackedMatrix, tiles: &Range<usize>) -> Range<usize> {
+    tiles.start * LANES..(tiles.end * LANES).min(matrix.rows())
+}
+
+/// An operand as the kernels take it: runs of `cols` entries.
+pub(super) fn activations<'a>(turn: &Turn<'a>, x: ValueId, cols: usize) -> Activations<'a> {
     match turn.frame.plan.values[x].entry {
-        Entry::Block => Activations::Quantized { blocks: turn.read(x), stride },
-        Entry::Float | Entry::Integer => Activations::Float { values: turn.read(x), stride },
+        Entry::Block => Activations::Quantized { blocks: turn.read(x), stride: turn.frame.width(x) },
+        Entry::Float | Entry::Integer => Activations::Float { values: turn.read(x), stride: cols },
+    }
+}
+
+/// Every `step`th run from run `first` on.
+fn every(runs: Activations<'_>, first: usize, step: usize) -> Activations<'_> {
+    match runs {
+        Activations::Float { values, stride } => {
+            Activations::Float { values: &values[first * stride..], stride: stride * step }
+        }
+        Activations::Quantized { blocks, stride } => {
+            Activations::Quantized { blocks: &blocks[first * stride..], stride: stride * step }
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Runs nodes: each member does its share.
 
 mod elementwise;
-mod embed;
 pub(crate) mod experts;
 pub(crate) mod frame;
 mod input;
@@ -11,14 +10,19 @@ mod pool;
 mod quantize;
 mod recur;
 mod rope;
-mod route;
+pub(crate) mod route;
+mod streams;
+mod sums;
+mod tables;
 mod turn;
+mod views;
 
 use crate::{
     attention::{Attention, Cut, store},
-    compile::ir::{Attend, Choose, Entry, Op, ValueId},
+    compile::ir::{Attend, Entry, Op, ValueId},
     linear::QBlock,
     pool::StateSlot,
+    simd::with_floats,
     team::Member,
 };
 use elementwise::{Combine, Map};
@@ -42,21 +46,29 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
     match turn.op() {
         Op::Input(source) => input::input(&turn, *source),
         Op::Embed { ids, table, scale } => {
-            let (table, share) = (&frame.weights.tables[*table], member.share(turn.rows(), 1));
-            embed::embed(table, &turn.read(*ids)[share.clone()], *scale, turn.own(share, table.width));
+            let (table, share) = (&frame.weights.tables[*table], member.share(turn.rows() * frame.width(*ids), 1));
+            tables::embed(table, &turn.read(*ids)[share.clone()], *scale, turn.own(share, table.width));
+        }
+        Op::Lookup { ids, table } => tables::lookup(&turn, *ids, &frame.weights.integers[*table]),
+        Op::NgramHash { places, hash } => tables::ngram_hash(&turn, places, &frame.weights.hashes[*hash]),
+        Op::Dot { a, b, groups } => dot(&turn, *a, *b, *groups),
+        Op::StreamGates { x, gating } => streams::gates(&turn, *x, gating),
+        Op::StreamCollapse { x, weights, streams } => streams::collapse(&turn, *x, *streams, *weights),
+        Op::StreamUpdate { x, y, post, mix } => {
+            streams::update(&turn, &streams::Update { x: *x, y: *y, post: *post, mix: *mix });
         }
         Op::Angles { positions, rope } => {
             let (table, share) = (&frame.weights.ropes[*rope], member.share(turn.rows(), 1));
             rope::angles(table, &turn.read(*positions)[share.clone()], turn.own(share, turn.width()));
         }
-        Op::Rope { x, angles, head_dim, pairing } => {
-            let rotation = rope::Rotation { angles: turn.read(*angles), dims: frame.width(*angles), pairing: *pairing };
-            rotate(&turn, &rotation, *x, *head_dim);
+        Op::Rope { x, angles, turning } => {
+            let rotation = rope::Rotation { angles: turn.read(*angles), dims: frame.width(*angles), turning: *turning };
+            rotate(&turn, &rotation, *x);
         }
         Op::Norm { x, norm } => {
             let share = member.share(turn.rows() * turn.width() / norm.group, 1);
             let x = &turn.read(*x)[share.start * norm.group..share.end * norm.group];
-            norm::norm(frame, norm, x, turn.own(share, norm.group));
+            norm::norm(frame, norm, x, share.clone(), turn.own(share, norm.group));
         }
         Op::Quantize(source) => quantize::quantize(&turn, *source),
         Op::Linear { x, matrix, bias, add } => {
@@ -67,20 +79,23 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
         Op::Pool { pool, .. } => pool::pool(&turn, pool),
         Op::Convolve { .. } | Op::Delta { .. } | Op::Scan { .. } => recur::recur(&turn),
         Op::Attend { q, attend, .. } => attention(&turn, *q, attend),
-        Op::Route { scores, choose } => route(&turn, *scores, choose),
+        Op::Route { scores, ids, choose } => route::route(&turn, *scores, *ids, choose),
         Op::Assign { ids, experts } => {
             if let Some(out) = turn.alone() {
                 experts::assign(turn.read(*ids), *experts, frame.width(*ids), out);
             }
         }
-        Op::Experts { x, assigned, matrix, own_rows } => {
-            let product = experts::Product { x: *x, assigned: *assigned, matrix: *matrix, own_rows: *own_rows };
+        Op::Experts { x, assigned, matrix, scale, own_rows } => {
+            let (x, assigned, matrix, scale, own_rows) = (*x, *assigned, *matrix, *scale, *own_rows);
+            let product = experts::Product { x, assigned, matrix, scale, own_rows };
             experts::multiply(&turn, &product);
         }
         Op::Select(x) => match frame.plan.values[*x].entry {
             Entry::Float | Entry::Integer => select::<u32>(&turn, *x),
             Entry::Block => select::<QBlock>(&turn, *x),
         },
+        Op::Slice { x, cutting } => views::slice(&turn, *x, cutting),
+        Op::Concat { parts, groups } => views::concat(&turn, parts, *groups),
         Op::Activate { .. }
         | Op::Exp { .. }
         | Op::Glu { .. }
@@ -88,6 +103,7 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
         | Op::Add { .. }
         | Op::Mul { .. }
         | Op::Scale { .. }
+        | Op::Affine { .. }
         | Op::Combine { .. } => entries(&turn),
     }
 }
@@ -101,13 +117,24 @@ fn entries(turn: &Turn<'_>) {
     match turn.op() {
         Op::Activate { x, act } => Map::Activate(read(x), *act).apply(isa, out),
         Op::Exp { x } => Map::Exp(read(x)).apply(isa, out),
-        Op::Glu { gate, up, act } => Map::Glu(read(gate), read(up), *act).apply(isa, out),
+        Op::Glu { gate, up, gating } => Map::Glu(read(gate), read(up), *gating).apply(isa, out),
         Op::Softcap { x, cap } => Map::Softcap(read(x), *cap).apply(isa, out),
         Op::Add { a, b } => elementwise::add(read(a), read(b), out),
-        Op::Scale { x, factor } => elementwise::scale(read(x), *factor, out),
+        Op::Scale { x, factor, offset } => elementwise::scale(read(x), *factor, *offset, out),
         Op::Mul { a, b } => {
-            let per_row = if turn.frame.width(*b) == 1 { turn.width() } else { 1 };
-            elementwise::mul(turn.read(*a), turn.read(*b), per_row, share, out);
+            out.copy_from_slice(read(a));
+            let len = turn.width() / turn.frame.width(*b);
+            elementwise::spread(out, share.start, turn.read(*b), len, |a, b| a * b);
+        }
+        Op::Affine { x, scale, bias } => {
+            out.copy_from_slice(read(x));
+            let vector = |v: &usize| turn.frame.weights.vectors[*v].as_slice();
+            if let Some(scale) = scale.as_ref().map(vector) {
+                elementwise::spread(out, share.start, scale, turn.width() / scale.len(), |x, scale| x * scale);
+            }
+            if let Some(bias) = bias.as_ref().map(vector) {
+                elementwise::spread(out, share.start, bias, turn.width() / bias.len(), |x, bias| x + bias);
+            }
         }
         Op::Combine { y, weights } => {
             let used = turn.frame.width(*weights);
@@ -117,11 +144,23 @@ fn entries(turn: &Turn<'_>) {
     }
 }
 
-fn rotate(turn: &Turn<'_>, rotation: &rope::Rotation<'_>, x: ValueId, head_dim: usize) {
+fn rotate(turn: &Turn<'_>, rotation: &rope::Rotation<'_>, x: ValueId) {
+    let head_dim = rotation.turning.head_dim;
     let heads = turn.width() / head_dim;
     let share = turn.member.share(turn.rows() * heads, 1);
     let x = &turn.read(x)[share.start * head_dim..share.end * head_dim];
-    rotation.rotate(x, head_dim, heads, share.clone(), turn.own(share, head_dim));
+    rotation.rotate(x, heads, share.clone(), turn.own(share, head_dim));
+}
+
+/// Products of runs.
+fn dot(turn: &Turn<'_>, a: ValueId, b: ValueId, groups: usize) {
+    let run = turn.frame.width(a) / groups;
+    let items = turn.member.share(turn.rows() * groups, GRAIN.div_ceil(run));
+    let of = |value: ValueId| &turn.read::<f32>(value)[items.start * run..items.end * run];
+    let runs = of(a).chunks_exact(run).zip(of(b).chunks_exact(run));
+    for (out, (a, b)) in turn.own::<f32>(items.clone(), 1).iter_mut().zip(runs) {
+        *out = with_floats(turn.frame.isa, sums::Dot(a, b));
+    }
 }
 
 /// Writes rows to a state.
@@ -151,13 +190,6 @@ fn attention(turn: &Turn<'_>, q: ValueId, attend: &Attend) {
         // SAFETY: a piece is claimed once; the writes to the cache stand before a barrier, and the step was checked.
         unsafe { attention.run(piece, &mut scratch.piece) };
     }
-}
-
-fn route(turn: &Turn<'_>, scores: ValueId, choose: &Choose) {
-    let (share, experts) = (turn.member.share(turn.rows(), 1), turn.frame.width(scores));
-    let scores = &turn.read(scores)[share.start * experts..share.end * experts];
-    let (ids, weights) = (turn.own(share.clone(), choose.used), turn.own_second(share, choose.used));
-    route::route(turn.frame.isa, scores, experts, choose, ids, weights);
 }
 
 /// The logit rows of a value over tokens.

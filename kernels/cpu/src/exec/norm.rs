@@ -1,25 +1,30 @@
-//! Root-mean-square normalisation.
+//! Normalisation of runs of entries.
 
-use super::frame::Frame;
-use crate::{
-    compile::ir::RmsNorm,
-    isa::Isa,
-    simd::{Floats, Kernel, LANES, with_floats},
-};
+use std::ops::Range;
 
-/// Normalises runs of `norm.group` entries.
-pub(crate) fn norm(frame: &Frame<'_>, norm: &RmsNorm, x: &[f32], out: &mut [f32]) {
+use bantam_graph::NormKind;
+
+use super::{frame::Frame, sums::Dot};
+use crate::{compile::ir::RunNorm, isa::Isa, simd::with_floats};
+
+/// Normalises runs `runs` of all rows, whose entries `x` holds.
+pub(crate) fn norm(frame: &Frame<'_>, norm: &RunNorm, x: &[f32], runs: Range<usize>, out: &mut [f32]) {
     let weight = norm.weight.map(|w| frame.weights.vectors[w].as_slice());
-    for (x, out) in x.chunks_exact(norm.group).zip(out.chunks_exact_mut(norm.group)) {
-        let factor = inverse_rms(frame.isa, x, norm.eps);
-        apply(x, factor, weight, out);
+    for ((x, out), run) in x.chunks_exact(norm.group).zip(out.chunks_exact_mut(norm.group)).zip(runs) {
+        // A weight as long as a row goes on over its runs.
+        let weight = weight.map(|w| &w[run * norm.group % w.len()..][..norm.group]);
+        apply(x, factor(frame.isa, x, norm), weight, out);
     }
 }
 
-/// `1 / sqrt(mean(x²) + eps)`.
-pub(crate) fn inverse_rms(isa: Isa, x: &[f32], eps: f32) -> f32 {
-    let mean = with_floats(isa, SumOfSquares(x)) / x.len() as f32;
-    1.0 / (mean + eps).sqrt()
+/// What the entries of a run are multiplied by.
+pub(crate) fn factor(isa: Isa, x: &[f32], norm: &RunNorm) -> f32 {
+    let squares = with_floats(isa, Dot(x, x));
+    let size = match norm.kind {
+        NormKind::Rms => squares / x.len() as f32,
+        NormKind::L2 => squares,
+    };
+    1.0 / (size + norm.eps).sqrt()
 }
 
 /// `x · factor ⊙ weight`.
@@ -30,32 +35,6 @@ pub(crate) fn apply(x: &[f32], factor: f32, weight: Option<&[f32]>, out: &mut [f
                 *out = x * factor * w;
             }
         }
-        None => super::elementwise::scale(x, factor, out),
-    }
-}
-
-struct SumOfSquares<'a>(&'a [f32]);
-
-impl Kernel for SumOfSquares<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Floats>(self, s: S) -> f32 {
-        let (vectors, rest) = self.0.as_chunks::<LANES>();
-        let (fours, ones) = vectors.as_chunks::<4>();
-        let mut sums = [s.splat(0.0); 4];
-        for four in fours {
-            for (sum, x) in sums.iter_mut().zip(four) {
-                let x = s.load(x);
-                *sum = s.fma(x, x, *sum);
-            }
-        }
-        for (sum, x) in sums.iter_mut().zip(ones) {
-            let x = s.load(x);
-            *sum = s.fma(x, x, *sum);
-        }
-        let x = s.load_some(rest, 0.0);
-        let [a, b, c, d] = sums;
-        s.sum(s.add(s.add(a, b), s.fma(x, x, s.add(c, d))))
+        None => super::elementwise::scale(x, factor, 0.0, out),
     }
 }

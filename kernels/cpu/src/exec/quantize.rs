@@ -22,10 +22,14 @@ pub(super) fn quantize(turn: &Turn<'_>, source: Source) {
     }
 }
 
-/// Writes the blocks of row `row` from column `column` on.
+/// Writes the blocks of run `row` from column `column` on.
 fn row_part(turn: &Turn<'_>, source: Source, row: usize, column: usize, out: &mut [QBlock]) {
     let frame = turn.frame;
-    let row_of = |value: ValueId| &turn.read::<f32>(value)[row * frame.width(value)..][..frame.width(value)];
+    let row_of = |value: ValueId| {
+        let entries = turn.read::<f32>(value);
+        let len = entries.len() / turn.rows();
+        &entries[row * len..][..len]
+    };
     match source {
         Source::Plain(x) => {
             let x = &row_of(x)[column..];
@@ -34,17 +38,17 @@ fn row_part(turn: &Turn<'_>, source: Source, row: usize, column: usize, out: &mu
         Source::Norm(x, norm) => {
             let x = row_of(x);
             let weight = norm.weight.map(|w| &frame.weights.vectors[w][column..]);
-            let factor = norm::inverse_rms(frame.isa, x, norm.eps);
+            let factor = norm::factor(frame.isa, x, &norm);
             let compute = |at: usize, out: &mut [f32]| {
                 norm::apply(&x[column + at..], factor, weight.map(|w| &w[at..]), out);
             };
             in_chunks(frame, x.len() - column, out, compute);
         }
-        Source::Glu(gate, up, act) => {
+        Source::Glu(gate, up, gating) => {
             let (gate, up) = (&row_of(gate)[column..], &row_of(up)[column..]);
             let compute = |at: usize, out: &mut [f32]| {
                 let range = at..at + out.len();
-                Map::Glu(&gate[range.clone()], &up[range], act).apply(frame.isa, out);
+                Map::Glu(&gate[range.clone()], &up[range], gating).apply(frame.isa, out);
             };
             in_chunks(frame, gate.len(), out, compute);
         }

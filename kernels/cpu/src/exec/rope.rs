@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bantam_graph::Pairing;
 
-use crate::compile::RopeTable;
+use crate::compile::{RopeTable, ir::Turning};
 
 /// Writes `[cos] [sin]` of every pair's angle, row by row. In double precision: positions reach a million, and the angle's
 /// error is the position times that of the frequency.
@@ -20,46 +20,55 @@ pub(crate) fn angles(table: &RopeTable, positions: &[u32], out: &mut [f32]) {
     }
 }
 
-/// How heads are rotated.
+/// How heads are rotated, and how far.
 pub(crate) struct Rotation<'a> {
     /// Rows of [`angles`].
     pub(crate) angles: &'a [f32],
     /// Entries that turn.
     pub(crate) dims: usize,
-    pub(crate) pairing: Pairing,
+    pub(crate) turning: Turning,
 }
 
 impl Rotation<'_> {
     /// Rotates items (row, head) `items`, whose entries `x` holds.
-    pub(crate) fn rotate(&self, x: &[f32], head_dim: usize, heads: usize, items: Range<usize>, out: &mut [f32]) {
+    pub(crate) fn rotate(&self, x: &[f32], heads: usize, items: Range<usize>, out: &mut [f32]) {
+        let Turning { head_dim, offset, pairing, inverse } = self.turning;
+        let turning = offset..offset + self.dims;
         for ((x, out), item) in x.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)).zip(items) {
-            let angles = &self.angles[item / heads * self.dims..][..self.dims];
-            let (cosines, sines) = angles.split_at(self.dims / 2);
-            match self.pairing {
-                // Halves of the whole head are refused when a graph is compiled.
-                Pairing::Halves | Pairing::HeadHalves => {
-                    halves(&x[..self.dims], cosines, sines, &mut out[..self.dims]);
-                }
-                Pairing::Interleaved => interleaved(&x[..self.dims], cosines, sines, &mut out[..self.dims]),
+            let angles = self.angles[item / heads * self.dims..][..self.dims].split_at(self.dims / 2);
+            out.copy_from_slice(x);
+            let (x, out, far) = match pairing {
+                Pairing::HeadHalves => (x, out, head_dim / 2),
+                Pairing::Halves => (&x[turning.clone()], &mut out[turning.clone()], self.dims / 2),
+                Pairing::Interleaved => (&x[turning.clone()], &mut out[turning.clone()], 1),
+            };
+            match (pairing, inverse) {
+                (Pairing::Interleaved, false) => interleaved::<false>(x, angles, out),
+                (Pairing::Interleaved, true) => interleaved::<true>(x, angles, out),
+                (_, false) => apart::<false>(x, far, angles, out),
+                (_, true) => apart::<true>(x, far, angles, out),
             }
-            out[self.dims..].copy_from_slice(&x[self.dims..]);
         }
     }
 }
 
-fn halves(x: &[f32], cosines: &[f32], sines: &[f32], out: &mut [f32]) {
-    let (a, b) = x.split_at(x.len() / 2);
-    let (out_a, out_b) = out.split_at_mut(x.len() / 2);
+/// Turns entries with those `far` behind them, as many as there are angles.
+fn apart<const BACK: bool>(x: &[f32], far: usize, (cosines, sines): (&[f32], &[f32]), out: &mut [f32]) {
+    let (a, b) = x.split_at(far);
+    let (out_a, out_b) = out.split_at_mut(far);
     let angles = cosines.iter().zip(sines);
     for ((((a, b), (c, s)), out_a), out_b) in a.iter().zip(b).zip(angles).zip(out_a).zip(out_b) {
+        let s = if BACK { -s } else { *s };
         *out_a = a * c - b * s;
         *out_b = b * c + a * s;
     }
 }
 
-fn interleaved(x: &[f32], cosines: &[f32], sines: &[f32], out: &mut [f32]) {
+/// Turns neighbours.
+fn interleaved<const BACK: bool>(x: &[f32], (cosines, sines): (&[f32], &[f32]), out: &mut [f32]) {
     let pairs = x.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0);
     for (([a, b], out), (c, s)) in pairs.zip(cosines.iter().zip(sines)) {
+        let s = if BACK { -s } else { *s };
         *out = [a * c - b * s, b * c + a * s];
     }
 }

@@ -66,11 +66,12 @@ impl<'a> Turn<'a> {
         unsafe { self.out(0).part(items.start * size..items.end * size) }
     }
 
-    /// As [`Turn::own`], of the second result.
+    /// As [`Turn::own`], of result `number`, of which rows are shared out.
     #[allow(clippy::mut_from_ref, reason = "a member takes each share once")]
-    pub(super) fn own_second<T>(&self, items: Range<usize>, size: usize) -> &'a mut [T] {
+    pub(super) fn own_rows<T>(&self, number: usize, rows: Range<usize>) -> &'a mut [T] {
+        let width = self.frame.width(self.result(number));
         // SAFETY: as in `own`.
-        unsafe { self.out(1).part(items.start * size..items.end * size) }
+        unsafe { self.out(number).part(rows.start * width..rows.end * width) }
     }
 
     /// All of the first result, for the one member that computes it alone.

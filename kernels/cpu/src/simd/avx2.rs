@@ -71,6 +71,11 @@ impl Floats for Avx2 {
     }
 
     #[inline(always)]
+    fn sqrt(self, a: Self::F) -> Self::F {
+        both!(_mm256_sqrt_ps, a)
+    }
+
+    #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         both!(_mm256_fmadd_ps, a, b, c)
     }

@@ -65,6 +65,12 @@ impl Floats for Avx512 {
     }
 
     #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_sqrt_ps(a) }
+    }
+
+    #[inline(always)]
     fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         // SAFETY: see the head of this block.
         unsafe { _mm512_fmadd_ps(a, b, c) }

@@ -60,6 +60,24 @@ pub(crate) fn sigmoid<S: Floats>(s: S, x: S::F) -> S::F {
     s.div(one, s.add(one, exp(s, s.sub(s.splat(0.0), x))))
 }
 
+/// `ln(1 + e^x)` within 4 units in the last place.
+#[inline(always)]
+pub(crate) fn softplus<S: Floats>(s: S, x: S::F) -> S::F {
+    let zero = s.splat(0.0);
+    let negative = s.select_lt(x, zero, x, s.sub(zero, x));
+    // ln(1 + u) is 2 artanh(u / (2 + u)), whose series falls by a ninth from term to term.
+    let u = exp(s, negative);
+    let t = s.div(u, s.add(u, s.splat(2.0)));
+    let square = s.mul(t, t);
+    let mut p = s.splat(1.0 / 17.0);
+    for n in [15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0] {
+        p = s.fma(p, square, s.splat(1.0 / n));
+    }
+    let half = s.fma(s.mul(p, square), t, t);
+    // The greater of `x` and 0; NaN stays.
+    s.add(s.max(zero, x), s.add(half, half))
+}
+
 /// The activation functions.
 #[inline(always)]
 pub(crate) fn activate<S: Floats>(s: S, act: Act, x: S::F) -> S::F {
@@ -69,8 +87,16 @@ pub(crate) fn activate<S: Floats>(s: S, act: Act, x: S::F) -> S::F {
             let positive = s.max(x, s.splat(0.0));
             s.mul(positive, positive)
         }
-        // Refused when a graph is compiled.
-        Act::Softplus | Act::SignedSqrt => s.splat(f32::NAN),
+        Act::Softplus => softplus(s, x),
+        Act::SignedSqrt => {
+            let zero = s.splat(0.0);
+            let negated = s.sub(zero, x);
+            let magnitude = s.select_lt(x, zero, negated, x);
+            let root = s.sqrt(s.max(s.splat(1e-6), magnitude));
+            // Neither branch takes zeros and NaN, which stay what they are.
+            let positive = s.select_lt(zero, x, root, x);
+            s.select_lt(x, zero, s.sub(zero, root), positive)
+        }
         Act::Silu => s.div(x, s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), x)))),
         Act::GeluTanh => {
             // x/2 · (1 + tanh u) is x · sigmoid(2u), which does not cancel; the factor is −2√(2/π).
@@ -135,10 +161,27 @@ mod tests {
         assert!(error(|| Function::Tanh, f64::tanh, -12.0, 12.0) < 4e-7);
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         assert!(error(|| Function::Act(Act::ReluSquared), |x| x.max(0.0).powi(2), -60.0, 60.0) < 1e-6);
+        assert!(error(|| Function::Act(Act::Softplus), |x| x.max(0.0) + (-x.abs()).exp().ln_1p(), -80.0, 60.0) < 5e-7);
+        let root = |x: f64| if x == 0.0 { 0.0 } else { x.signum() * x.abs().max(1e-6).sqrt() };
+        assert!(error(|| Function::Act(Act::SignedSqrt), root, -3.0, 3.0) < 2e-7);
         assert!(error(|| Function::Act(Act::Sigmoid), sigmoid, -60.0, 60.0) < 4e-7);
         assert!(error(|| Function::Act(Act::Silu), |x| x * sigmoid(x), -60.0, 60.0) < 4e-7);
         let gelu = |x: f64| x * sigmoid(2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x));
         assert!(error(|| Function::Act(Act::GeluTanh), gelu, -4.0, 9.0) < 4e-6);
+    }
+
+    #[test]
+    fn zeros_and_nan_stay() {
+        for isa in Isa::ALL {
+            let at = |act: Act, x: f32| with_floats(isa, Apply(Function::Act(act), [x; LANES]))[7];
+            assert_eq!(at(Act::SignedSqrt, 0.0), 0.0);
+            assert_eq!(at(Act::SignedSqrt, -1e-9), -1e-3);
+            for act in [Act::SignedSqrt, Act::Softplus, Act::Sigmoid, Act::Silu, Act::GeluTanh] {
+                assert!(at(act, f32::NAN).is_nan(), "{act:?}");
+            }
+            assert_eq!(at(Act::Softplus, 1e30), 1e30);
+            assert_eq!(at(Act::Softplus, -200.0), 0.0);
+        }
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(crate) trait Floats: Copy {
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sqrt(self, a: Self::F) -> Self::F;
     /// `a × b + c`; fused where the machine can.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The lesser of each lane; `b` where either is NaN.

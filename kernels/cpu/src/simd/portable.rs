@@ -50,6 +50,11 @@ impl Floats for Portable {
     }
 
     #[inline(always)]
+    fn sqrt(self, a: Self::F) -> Self::F {
+        a.map(f32::sqrt)
+    }
+
+    #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // Without the instruction `mul_add` is a slow library call.
         if cfg!(target_arch = "aarch64") {

@@ -116,21 +116,3 @@ fn a_graph_without_state_runs() {
     assert_eq!(rows[0], rows[1]);
     assert!(rows[0].iter().any(|x| *x != 0.0));
 }
-
-#[test]
-fn what_is_not_computed_is_refused_by_node() {
-    let mut g = GraphBuilder::new("g");
-    let ids = g.input("ids", InputSource::TokenIds);
-    let table = g.tensor("embd", &[50, 8]);
-    let x = g.embed("x", &ids, &table, 1.0);
-    let x = g.activate("gated", &x, bantam_graph::Act::Softplus);
-    let rows = g.logit_rows("rows", &x);
-    let graph = g.finish(&rows).unwrap();
-    let options =
-        CompileOptions { max_rows: 8, max_logit_rows: 8, max_tentative: 0, k_type: KvType::F16, v_type: KvType::F16 };
-    let backend = CpuBackend::new(1).unwrap();
-    match backend.compile(&graph, &PLAIN.weights(), &options, &mut |_, _| {}) {
-        Err(CompileError::Unsupported { node, .. }) => assert_eq!(node, "gated"),
-        other => panic!("expected a refusal, found {:?}", other.err()),
-    }
-}

@@ -1,0 +1,144 @@
+//! What ops are told beside their operands. Weights are indexes into the tables of [`super::weights::Weights`].
+
+use bantam_graph::{Act, ExpertGroups, GluLimit, NormKind, Pairing, Scoring};
+
+use crate::{pool::StateSlot, recurrent::ssm::ScanShape};
+
+/// Normalisation of runs of entries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RunNorm {
+    /// The formula.
+    pub(crate) kind: NormKind,
+    /// Index of the vector of factors, as long as a run or as a row.
+    pub(crate) weight: Option<usize>,
+    /// Added under the root.
+    pub(crate) eps: f32,
+    /// Entries that are normalised together.
+    pub(crate) group: usize,
+}
+
+/// How the factors of a gated product are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Gating {
+    /// The function on the gate.
+    pub(crate) act: Act,
+    /// Bounds on both factors.
+    pub(crate) limit: Option<GluLimit>,
+}
+
+/// How heads are rotated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Turning {
+    /// Entries of a head.
+    pub(crate) head_dim: usize,
+    /// Entries of the head before those that turn.
+    pub(crate) offset: usize,
+    /// Which entries turn together.
+    pub(crate) pairing: Pairing,
+    /// Whether they turn back.
+    pub(crate) inverse: bool,
+}
+
+/// How gates of residual streams are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct StreamGating {
+    /// Index of the vector of three factors.
+    pub(crate) scale: usize,
+    /// Index of the vector of summands.
+    pub(crate) base: usize,
+    /// Streams.
+    pub(crate) streams: usize,
+    /// Normalisations of the columns.
+    pub(crate) iterations: u32,
+    /// Keeps shares and sums from 0.
+    pub(crate) eps: f32,
+}
+
+/// A part of each of several equal runs of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Cutting {
+    /// Runs.
+    pub(crate) groups: usize,
+    /// First entry of a run.
+    pub(crate) start: usize,
+    /// Entries of a run.
+    pub(crate) len: usize,
+}
+
+/// Attention of queries over the cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Attend {
+    /// Where keys lie.
+    pub(crate) k: StateSlot,
+    /// Where values lie.
+    pub(crate) v: StateSlot,
+    /// Query heads.
+    pub(crate) heads: usize,
+    /// Factor on the scores.
+    pub(crate) scale: f32,
+    /// Keys that a query sees, its own included.
+    pub(crate) window: Option<usize>,
+}
+
+impl Attend {
+    /// Query heads that share a head of keys.
+    pub(crate) fn group(&self) -> usize {
+        self.heads / self.k.heads
+    }
+}
+
+/// Routing of rows to experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Choose {
+    /// Experts per row.
+    pub(crate) used: usize,
+    /// From router outputs to scores.
+    pub(crate) scoring: Scoring,
+    /// Index of the vector that is added to the scores for the choice.
+    pub(crate) bias: Option<usize>,
+    /// Experts outside of the best groups are not chosen.
+    pub(crate) groups: Option<ExpertGroups>,
+    /// Whether the weights are divided by their sum.
+    pub(crate) normalize: bool,
+    /// Factor on the weights.
+    pub(crate) scale: f32,
+}
+
+/// A convolution over the last few tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Convolve {
+    /// Index of the vector of factors, `[taps, width]`.
+    pub(crate) weight: usize,
+    /// Index of the vector of summands.
+    pub(crate) bias: Option<usize>,
+    /// Tokens between two taps.
+    pub(crate) dilation: usize,
+    /// Index of the recurrent state.
+    pub(crate) state: usize,
+}
+
+/// A state-space scan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ScanOf {
+    /// Extents.
+    pub(crate) shape: ScanShape,
+    /// Index of the vector of decays.
+    pub(crate) a: usize,
+    /// Index of the vector of direct factors.
+    pub(crate) d: Option<usize>,
+    /// Index of the recurrent state.
+    pub(crate) state: usize,
+}
+
+/// Rows of tokens, joined to one for each block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PoolBlocks {
+    /// Where the rows lie: the operand, and behind it the gate if there is one.
+    pub(crate) slot: StateSlot,
+    /// Tokens of a block.
+    pub(crate) stride: usize,
+    /// Whether there is a gate.
+    pub(crate) gated: bool,
+    /// Whether a block takes in the one before it.
+    pub(crate) overlap: bool,
+}

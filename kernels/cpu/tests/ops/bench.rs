@@ -1,0 +1,221 @@
+//! A graph of one op, run in every way; and what its naive twin reads.
+
+use std::collections::HashMap;
+
+use bantam_backend::{Backend, CompileOptions, KvType, NO_PAGE, Program, SequenceStep, Step};
+use bantam_cpu::{CpuBackend, isa::Isa};
+use bantam_graph::{Graph, GraphBuilder, InputSource};
+
+use crate::weights::{self, Random};
+
+/// Token ids of all tests are below this.
+pub(crate) const VOCAB: usize = 50;
+/// Most rows of a step.
+const MAX_ROWS: usize = 256;
+const PAGES: usize = 96;
+const SEQUENCES: usize = 3;
+
+/// A graph to be tested.
+pub(crate) struct Bench {
+    graph: Graph,
+    /// The value over tokens whose rows the graph puts out.
+    output: String,
+}
+
+/// Collects the nodes of a test's graph.
+pub(crate) struct Sketch {
+    pub(crate) graph: GraphBuilder,
+    pub(crate) ids: String,
+    pub(crate) positions: String,
+}
+
+impl Sketch {
+    /// A row of random numbers for each token.
+    pub(crate) fn floats(&mut self, name: &str, width: usize) -> String {
+        let table = self.graph.tensor(&format!("{name}_table"), &[VOCAB, width]);
+        let ids = self.ids.clone();
+        self.graph.embed(name, &ids, &table, 1.0)
+    }
+}
+
+/// What a naive twin reads: the values that the backend showed, and the weights.
+pub(crate) struct Seen<'a> {
+    graph: &'a Graph,
+    values: HashMap<String, (usize, Vec<f64>)>,
+}
+
+impl Seen<'_> {
+    /// Rows of a value.
+    pub(crate) fn rows(&self, name: &str) -> Vec<Vec<f64>> {
+        let (width, values) = &self.values[name];
+        values.chunks(*width).map(<[f64]>::to_vec).collect()
+    }
+
+    /// Numbers of a weight.
+    pub(crate) fn weight(&self, name: &str) -> Vec<f64> {
+        weights::numbers(self.graph.weight(name).unwrap())
+    }
+}
+
+/// How a graph is run.
+#[derive(Clone, Copy)]
+struct Setup {
+    isa: Isa,
+    threads: usize,
+    /// Where the pages of sequences lie.
+    page_step: usize,
+    kv: KvType,
+}
+
+impl Bench {
+    /// A graph that puts out the value that `build` names.
+    pub(crate) fn new(build: impl FnOnce(&mut Sketch) -> String) -> Self {
+        let mut graph = GraphBuilder::new("op");
+        let ids = graph.input("ids", InputSource::TokenIds);
+        let positions = graph.input("positions", InputSource::Positions);
+        let mut sketch = Sketch { graph, ids, positions };
+        let output = build(&mut sketch);
+        let rows = sketch.graph.logit_rows("rows", &output);
+        Bench { graph: sketch.graph.finish(&rows).unwrap(), output }
+    }
+
+    /// Holds the output to what `expected` makes of what the backend showed, within `tolerance` times the largest entry;
+    /// then the rows to themselves: in chunks, beside others, on other pages, with other threads.
+    pub(crate) fn check(&self, tolerance: f64, expected: impl Fn(&Seen<'_>) -> Vec<Vec<f64>>) {
+        self.check_with(KvType::F32, tolerance, expected);
+    }
+
+    /// As [`Bench::check`], with a cache of this type.
+    pub(crate) fn check_with(&self, kv: KvType, tolerance: f64, expected: impl Fn(&Seen<'_>) -> Vec<Vec<f64>>) {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let setup = Setup { isa, threads: 2, page_step: 1, kv };
+            let tokens = tokens(150, 1);
+            let seen = self.seen(setup, &tokens);
+            self.compare(&seen, tolerance, &expected(&seen), isa);
+            let rows = Session::new(self, setup).run(&[(0, &tokens, tokens.len())]);
+            let shown: Vec<u64> = seen.rows(&self.output).concat().iter().map(|x| x.to_bits()).collect();
+            let fast: Vec<u64> = rows.concat().iter().map(|x| f64::from(*x).to_bits()).collect();
+            assert_eq!(shown, fast, "{isa:?}: the fused plan gives other bits than the plain one");
+            self.check_company(setup, &tokens, &rows);
+        }
+    }
+
+    fn seen(&self, setup: Setup, tokens: &[u32]) -> Seen<'_> {
+        let mut session = Session::new(self, setup);
+        let step = session.step(&[(0, tokens, tokens.len())]);
+        let mut values = HashMap::new();
+        let mut note = |name: &str, width: usize, entries: &[f32]| {
+            values.insert(name.to_owned(), (width, entries.iter().copied().map(f64::from).collect()));
+        };
+        session.program.run_traced(&step, &mut note).unwrap();
+        Seen { graph: &self.graph, values }
+    }
+
+    fn compare(&self, seen: &Seen<'_>, tolerance: f64, expected: &[Vec<f64>], isa: Isa) {
+        let found = seen.rows(&self.output);
+        assert_eq!(found.len(), expected.len());
+        let largest = expected.iter().flatten().fold(0.0f64, |m, x| m.max(x.abs()));
+        assert!(largest > 1e-3, "nothing to compare");
+        for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert_eq!(found.len(), expected.len());
+            for (j, (f, e)) in found.iter().zip(expected).enumerate() {
+                assert!((f - e).abs() <= tolerance * largest, "{isa:?}: row {i}, entry {j}: {f}, expected {e}");
+            }
+        }
+    }
+
+    fn check_company(&self, setup: Setup, tokens: &[u32], expected: &[Vec<f32>]) {
+        let same = |what: &str, from: usize, found: &[Vec<f32>]| {
+            for (i, (found, expected)) in found.iter().zip(&expected[from..]).enumerate() {
+                let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(found), bits(expected), "{:?}, {what}: row {} differs", setup.isa, from + i);
+            }
+        };
+        for (threads, chunk) in [(1, 150), (3, 150), (2, 1), (1, 7), (3, 33)] {
+            let mut session = Session::new(self, Setup { threads, page_step: 5, ..setup });
+            let rows: Vec<_> = tokens.chunks(chunk).flat_map(|c| session.run(&[(0, c, c.len())])).collect();
+            same(&format!("{threads} threads, chunks of {chunk}"), 0, &rows);
+        }
+        let mut session = Session::new(self, setup);
+        let (before, after) = (self::tokens(150, 2), self::tokens(150, 3));
+        for (i, chunk) in tokens.chunks(19).enumerate() {
+            let others = (&before[i * 3..i * 3 + 3], &after[i * 11..i * 11 + 1 + i]);
+            // Few logit rows are wanted, so that what no state needs is computed for these alone.
+            let wanted = 1 + i % chunk.len();
+            let rows = session.run(&[(1, others.0, 1), (0, chunk, wanted), (2, others.1, i % 2)]);
+            same("beside others", i * 19 + chunk.len() - wanted, &rows[1..1 + wanted]);
+        }
+    }
+}
+
+/// Tokens of a test.
+pub(crate) fn tokens(len: usize, seed: usize) -> Vec<u32> {
+    (0..len).map(|i| ((i * i * 7 + i * 3 + seed * 13) % VOCAB) as u32).collect()
+}
+
+struct Session {
+    program: Box<dyn Program>,
+    page_step: usize,
+    lengths: Vec<usize>,
+    history: Vec<Vec<u32>>,
+}
+
+impl Session {
+    fn new(bench: &Bench, setup: Setup) -> Session {
+        let backend = CpuBackend::with_isa(setup.threads, setup.isa).unwrap();
+        let options = CompileOptions {
+            max_rows: MAX_ROWS,
+            max_logit_rows: MAX_ROWS,
+            max_tentative: 0,
+            k_type: setup.kv,
+            v_type: setup.kv,
+        };
+        let mut program = backend.compile(&bench.graph, &Random, &options, &mut |_, _| {}).unwrap();
+        for group in 0..program.groups().len() {
+            program.reserve_pages(group, PAGES).unwrap();
+        }
+        Session {
+            program,
+            page_step: setup.page_step,
+            lengths: vec![0; SEQUENCES],
+            history: vec![Vec::new(); SEQUENCES],
+        }
+    }
+
+    fn table(&self, sequence: usize, group: usize, start: usize, end: usize) -> Vec<u32> {
+        let group = &self.program.groups()[group];
+        let page = |i: usize| ((i * SEQUENCES + sequence) * self.page_step + 3) % (PAGES - 1);
+        let gone = group.first_needed(start) / group.page_tokens;
+        (0..group.pages(end)).map(|i| if i < gone { NO_PAGE } else { page(i) as u32 }).collect()
+    }
+
+    /// The step that appends runs of tokens to sequences; the last rows of each run are logit rows.
+    fn step(&self, runs: &[(usize, &[u32], usize)]) -> Step {
+        let mut step = Step::default();
+        for &(sequence, tokens, wanted) in runs {
+            let (start, first) = (self.lengths[sequence], step.tokens.len());
+            step.tokens.extend(tokens);
+            let groups = 0..self.program.groups().len();
+            let tables = groups.map(|g| self.table(sequence, g, start, start + tokens.len())).collect();
+            let known = &self.history[sequence];
+            let history = known[known.len().saturating_sub(self.program.history(0))..].to_vec();
+            step.sequences.push(SequenceStep { rows: tokens.len(), start, tables, history, recurrent: None });
+            let end = first + tokens.len();
+            step.logit_rows.extend((end - wanted..end).map(|r| r as u32));
+        }
+        step
+    }
+
+    /// Runs such a step; returns the logit rows.
+    fn run(&mut self, runs: &[(usize, &[u32], usize)]) -> Vec<Vec<f32>> {
+        let step = self.step(runs);
+        self.program.run(&step).unwrap();
+        for &(sequence, tokens, _) in runs {
+            self.lengths[sequence] += tokens.len();
+            self.history[sequence].extend(tokens);
+        }
+        let width = self.program.vocab();
+        assert_eq!(self.program.logits().len(), step.logit_rows.len() * width);
+        self.program.logits().chunks(width).map(<[f32]>::to_vec).collect()
+    }
+}

@@ -1,0 +1,11 @@
+//! Each op against naive loops, on every instruction set, and its rows against themselves in other company.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod bench;
+mod linear;
+mod moe;
+mod rows;
+mod streams;
+mod tables;
+mod weights;

@@ -1,4 +1,5 @@
-//! Families that no backend runs yet: what metadata says ends up in their graphs, and what users are told.
+//! What metadata says ends up in the graphs of families that have much of their own, and what users are told of those that
+//! no backend runs.
 
 use bantam_family_api::{MetaValue, Model};
 use bantam_graph::{Attention, Op, Pairing, Rope, Route};

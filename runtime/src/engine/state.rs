@@ -13,7 +13,7 @@ impl Engine {
     /// # Errors
     /// If none of it is cached.
     pub async fn save(&self, tokens: Vec<u32>) -> Result<Vec<u8>, SnapshotError> {
-        let (info, model) = self.link().map_err(refused)?;
+        let (info, model) = self.link().map_err(|why| refused(&why))?;
         let state = ractor::call!(model, |reply| ModelMessage::Transfer(Transfer::Save { tokens, reply }))
             .map_err(|e| SnapshotError::Failed(e.to_string()))??;
         blocking(move || encode(info.snapshot_key, &state)).await
@@ -24,14 +24,14 @@ impl Engine {
     /// # Errors
     /// If the bytes are not a snapshot of this model and configuration, or damaged, or there is no memory for the state.
     pub async fn restore(&self, bytes: Vec<u8>) -> Result<usize, SnapshotError> {
-        let (info, model) = self.link().map_err(refused)?;
+        let (info, model) = self.link().map_err(|why| refused(&why))?;
         let state = blocking(move || decode(info.snapshot_key, &bytes)).await??;
         ractor::call!(model, |reply| ModelMessage::Transfer(Transfer::Restore { state, reply }))
             .map_err(|e| SnapshotError::Failed(e.to_string()))?
     }
 }
 
-fn refused(why: Refusal) -> SnapshotError {
+fn refused(why: &Refusal) -> SnapshotError {
     SnapshotError::Failed(why.to_string())
 }
 

@@ -7,9 +7,13 @@
 /// Tokens between two points within a long message.
 const INTERVAL: usize = 2048;
 
-/// Tokens between two messages whose ends are both points. The first and the last are points whatever lies between: what
-/// conversations share, and what the next turn goes on from if the template rewrites the one before.
+/// Tokens between two messages whose ends are both points.
 const BETWEEN_MESSAGES: usize = 512;
+
+/// Tokens that make a point worth the step it costs: between the first point (what conversations share) and the start,
+/// and between the last message's end (what the next turn goes on from if the template rewrites this one) and the point
+/// before.
+const WORTH_A_STEP: usize = 64;
 
 /// Points of a prompt, rising; `ends` are the tokens that end messages.
 pub(super) fn checkpoints(prompt: &[u32], ends: &[u32]) -> Vec<usize> {
@@ -20,7 +24,8 @@ pub(super) fn checkpoints(prompt: &[u32], ends: &[u32]) -> Vec<usize> {
         let from = points.last().copied().unwrap_or(0);
         points.extend((from + INTERVAL..end).step_by(INTERVAL));
         let from = points.last().copied().unwrap_or(0);
-        if end < prompt.len() && (from == 0 || end >= from + BETWEEN_MESSAGES || Some(end) == last) {
+        let apart = if from == 0 || Some(end) == last { WORTH_A_STEP } else { BETWEEN_MESSAGES };
+        if end < prompt.len() && end >= from + apart {
             points.push(end);
         }
     }
@@ -64,9 +69,19 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last_message_and_those_far_apart_are_points() {
-        let mut prompt = conversation(&[10, 20, 600, 30, 40]);
+        let mut prompt = conversation(&[10, 60, 100, 600, 30, 40]);
         prompt.extend([1, 1, 1]);
-        assert_eq!(checkpoints(&prompt, &[END]), [10, 630, 700]);
+        assert_eq!(checkpoints(&prompt, &[END]), [70, 770, 840]);
+        prompt.extend(conversation(&[50]));
+        prompt.push(1);
+        assert_eq!(checkpoints(&prompt, &[END]), [70, 770, 893]);
+    }
+
+    #[test]
+    fn short_conversations_are_not_cut() {
+        let mut prompt = conversation(&[20, 20, 20]);
+        prompt.extend([1, 1, 1]);
+        assert_eq!(checkpoints(&prompt, &[END]), [0; 0]);
     }
 
     #[test]

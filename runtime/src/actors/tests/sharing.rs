@@ -62,7 +62,7 @@ async fn the_end_of_a_message_is_found_again_when_the_answer_is_rewritten() {
     let setup = hybrid();
     let end = 40;
     let engine = setup.start_with(vec![end]).await;
-    let mut first = prompt(1, 0, 30);
+    let mut first = prompt(1, 0, 90);
     first.retain(|token| *token != end);
     first.push(end);
     let question = first.len();

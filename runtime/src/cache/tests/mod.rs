@@ -1,5 +1,6 @@
 //! The cache against a device that remembers what was written, and against a naive search.
 
+mod attachments;
 mod device;
 mod examples;
 mod interleavings;

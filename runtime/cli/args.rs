@@ -19,7 +19,8 @@ pub(crate) const SAMPLING: &str = "Sampling";
 /// The model.
 #[derive(Debug, Args)]
 pub(crate) struct ModelArg {
-    /// A .gguf file (of a split model, the first), hf:OWNER/REPO[:QUANT], or demo (a small model fetched with pip)
+    /// A .gguf file (of a split model, the first), a directory with config.json and safetensors files,
+    /// hf:OWNER/REPO[:QUANT], or demo (a small model fetched with pip)
     #[arg(value_name = "MODEL")]
     pub(crate) model: ModelSource,
 }

@@ -1,4 +1,4 @@
-//! `bantam inspect`: what is in a model file, and what becomes of it.
+//! `bantam inspect`: what is in a model's files, and what becomes of it.
 
 use std::{
     fs::File,
@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bantam_gguf::{Array, GgufFile, TensorInfo, Value};
-use bantam_runtime::load;
+use bantam_gguf::{Array, GgmlType, GgufFile, TensorInfo, Value};
+use bantam_runtime::load::{Directory, ModelFiles, TensorEntry};
 use clap::Args;
 use serde_json::{Map, Number, json};
 
@@ -30,7 +30,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "FILE", requires = "tensor")]
     dump: Option<PathBuf>,
 
-    /// Add `graph`: the model as the ops that will be run
+    /// Add `graph`: the model as the ops that will be run (and `draft`, if it has one)
     #[arg(long)]
     graph: bool,
 
@@ -41,41 +41,47 @@ pub(crate) struct InspectArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
-    let path = args.model.model.locate()?;
-    let file = GgufFile::open(&path).map_err(CliError::failed)?;
+    let files = ModelFiles::open(&args.model.model.locate()?).map_err(CliError::failed)?;
     if let (Some(name), Some(to)) = (&args.tensor, &args.dump) {
-        dump(&file, find(&file, name)?, to)?;
+        dump_tensor(&files, name, to)?;
     }
     let mut report = Map::new();
-    report.insert("metadata".into(), metadata(&file, args.full));
-    let model = load::checkpoint(&file).map_err(|e| e.to_string());
-    match model.and_then(|checkpoint| bantam_families::describe(&checkpoint).map_err(|e| e.to_string())) {
-        Ok(model) => {
+    let metadata = match &files {
+        ModelFiles::Gguf(file) => metadata(file, args.full),
+        ModelFiles::Directory(directory) => directory.config.clone().into(),
+    };
+    report.insert("metadata".into(), metadata);
+    match files.describe() {
+        Ok((model, _)) => {
             report.insert("config".into(), model.config.into());
             if args.graph {
                 report.insert("graph".into(), bantam_graph::json::to_value(&model.text).map_err(CliError::failed)?);
             }
+            if let Some(draft) = model.draft.filter(|_| args.graph) {
+                report.insert("draft".into(), serde_json::to_value(&draft).map_err(CliError::failed)?);
+            }
         }
         Err(why) => {
             report.insert("config".into(), serde_json::Value::Null);
-            report.insert("config_error".into(), why.into());
+            report.insert("config_error".into(), why.to_string().into());
         }
     }
-    report.insert("tensors".into(), file.tensors().iter().map(describe).collect());
+    let tensors = match &files {
+        ModelFiles::Gguf(file) => file.tensors().iter().map(describe).collect(),
+        ModelFiles::Directory(directory) => directory.tensors.iter().map(|(name, t)| describe_entry(name, t)).collect(),
+    };
+    report.insert("tensors".into(), tensors);
     output::json(&report)
 }
 
-fn find<'f>(file: &'f GgufFile, name: &str) -> Result<&'f TensorInfo, CliError> {
-    file.tensor(name).ok_or_else(|| {
-        CliError::Failed(format!(
-            "--tensor {name}: no such tensor in {}; run inspect without --tensor for the names",
-            file.path().display()
-        ))
-    })
-}
-
+/// Extents as the container has them: the fastest axis first.
 fn describe(tensor: &TensorInfo) -> serde_json::Value {
     json!({ "name": tensor.name, "type": tensor.ty.name(), "shape": tensor.shape, "bytes": tensor.bytes })
+}
+
+/// Extents as the container has them: the slowest axis first.
+fn describe_entry(name: &str, tensor: &TensorEntry) -> serde_json::Value {
+    json!({ "name": name, "type": tensor.dtype.to_string(), "shape": tensor.shape, "bytes": tensor.bytes() })
 }
 
 fn metadata(file: &GgufFile, full: bool) -> serde_json::Value {
@@ -131,17 +137,39 @@ fn float(x: &impl ToString) -> serde_json::Value {
     }
 }
 
+fn dump_tensor(files: &ModelFiles, name: &str, to: &Path) -> Result<(), CliError> {
+    let missing = || {
+        let shown = files.path().display();
+        CliError::Failed(format!(
+            "--tensor {name}: no such tensor in {shown}; run inspect without --tensor for the names"
+        ))
+    };
+    match files {
+        ModelFiles::Gguf(file) => {
+            let tensor = file.tensor(name).ok_or_else(missing)?;
+            let row_len = usize::try_from(tensor.row_len()).map_err(CliError::failed)?;
+            dump(name, tensor.ty, row_len, file.tensor_bytes(tensor).map_err(CliError::failed)?, to)
+        }
+        ModelFiles::Directory(directory) => dump_entry(directory, name, to).ok_or_else(missing)?,
+    }
+}
+
+fn dump_entry(directory: &Directory, name: &str, to: &Path) -> Option<Result<(), CliError>> {
+    let data = directory.tensors.tensor(name)?.data(name);
+    Some(data.map_err(CliError::Failed).and_then(|data| {
+        let row_len = data.shape.last().copied().unwrap_or(1);
+        dump(name, data.ty, row_len, &data.bytes, to)
+    }))
+}
+
 /// Writes a tensor's values, a row at a time: memory stays small.
-fn dump(file: &GgufFile, tensor: &TensorInfo, to: &Path) -> Result<(), CliError> {
-    let bytes = file.tensor_bytes(tensor).map_err(CliError::failed)?;
+fn dump(name: &str, ty: GgmlType, row_len: usize, bytes: &[u8], to: &Path) -> Result<(), CliError> {
     let failed = |e: io::Error| CliError::file(to, &e);
     let mut out = BufWriter::new(File::create(to).map_err(failed)?);
-    let row_len = usize::try_from(tensor.row_len()).map_err(CliError::failed)?;
-    let row_bytes = tensor.ty.row_bytes(row_len).filter(|&bytes| bytes > 0).unwrap_or(1);
+    let row_bytes = ty.row_bytes(row_len).filter(|&bytes| bytes > 0).unwrap_or(1);
     let mut values = vec![0f32; row_len];
     for row in bytes.chunks_exact(row_bytes) {
-        bantam_gguf::dequantize(tensor.ty, row, &mut values)
-            .map_err(|e| CliError::Failed(format!("tensor {}: {e}", tensor.name)))?;
+        bantam_gguf::dequantize(ty, row, &mut values).map_err(|e| CliError::Failed(format!("tensor {name}: {e}")))?;
         for value in &values {
             out.write_all(&value.to_le_bytes()).map_err(failed)?;
         }

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use bantam_gguf::GgufFile;
-use bantam_text::{ChatTemplate, DateTime, RenderInput, Tokenizer, local_now};
+use bantam_runtime::load::ModelFiles;
+use bantam_text::{ChatTemplate, DateTime, RenderInput, local_now};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -65,11 +65,10 @@ impl Renderer {
         let template = match (&args.template, &model) {
             (Some(path), _) => ChatTemplate::new(&files::text(path)?, &[])
                 .map_err(|e| CliError::Failed(format!("{}: {e}", path.display())))?,
-            (None, Some(file)) => template_of(file)?,
+            (None, Some(files)) => template_of(files)?,
             (None, None) => return Err(CliError::Usage("give a MODEL or --template FILE".into())),
         };
-        let tokenizer =
-            model.map(|file| Tokenizer::from_gguf(file.metadata())).transpose().map_err(CliError::failed)?;
+        let tokenizer = model.map(|files| files.tokenizer()).transpose().map_err(CliError::failed)?;
         let special_tokens = tokenizer.map(|tokenizer| tokenizer.special_tokens()).unwrap_or_default();
         Ok(Renderer { template, special_tokens, now: args.now.unwrap_or_else(local_now) })
     }
@@ -86,15 +85,19 @@ impl Renderer {
     }
 }
 
-fn open(model: &ModelSource) -> Result<GgufFile, CliError> {
-    GgufFile::open(model.locate()?).map_err(CliError::failed)
+fn open(model: &ModelSource) -> Result<ModelFiles, CliError> {
+    ModelFiles::open(&model.locate()?).map_err(CliError::failed)
 }
 
-fn template_of(file: &GgufFile) -> Result<ChatTemplate, CliError> {
-    let shown = file.path().display();
-    let template = ChatTemplate::from_gguf(file.metadata()).map_err(|e| CliError::Failed(format!("{shown}: {e}")))?;
+fn template_of(files: &ModelFiles) -> Result<ChatTemplate, CliError> {
+    let template = files.template().map_err(CliError::failed)?;
     template.ok_or_else(|| {
-        CliError::Failed(format!("{shown}: no chat template (key tokenizer.chat_template); give one with --template"))
+        let key = match files {
+            ModelFiles::Gguf(_) => "key tokenizer.chat_template",
+            ModelFiles::Directory(_) => "chat_template.jinja, or chat_template in tokenizer_config.json",
+        };
+        let shown = files.path().display();
+        CliError::Failed(format!("{shown}: no chat template ({key}); give one with --template"))
     })
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bantam_gguf::GgufFile;
-use bantam_text::{Specials, Tokenizer};
+use bantam_runtime::load::ModelFiles;
+use bantam_text::Specials;
 use clap::Args;
 
 use crate::{args::ModelArg, error::CliError, files, output};
@@ -43,8 +43,7 @@ struct InputArgs {
 /// Runs the command.
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), CliError> {
     let path = args.model.model.locate()?;
-    let file = GgufFile::open(&path).map_err(CliError::failed)?;
-    let tokenizer = Tokenizer::from_gguf(file.metadata()).map_err(|e| failed_in(&path, &e))?;
+    let tokenizer = ModelFiles::open(&path).and_then(|files| files.tokenizer()).map_err(CliError::failed)?;
     let specials = if args.special { Specials::Parse } else { Specials::Plain };
     let encode = |text: &str| tokenizer.encode(text, specials).map_err(|e| failed_in(&path, &e));
     if let Some(batch) = &args.input.batch {

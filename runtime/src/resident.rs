@@ -9,12 +9,11 @@ use std::{
 
 use bantam_backend::{Backend, CompileOptions, Program};
 use bantam_cpu::CpuBackend;
-use bantam_text::{ChatTemplate, Tokenizer};
 
 use crate::{
     actors::kv::KvArguments,
     engine::{EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
-    load::{self, LoadedModel},
+    load::{self, LoadedModel, ModelFiles},
     memory::Ledger,
     sampling::SamplingOverrides,
     snapshot::{SnapshotKey, key_of},
@@ -43,7 +42,7 @@ pub(crate) fn load(
 ) -> Result<Resident, String> {
     let loaded = load::open(&config.model).map_err(|e| e.to_string())?;
     let owner = format!("{}:0", loaded.model.architecture);
-    let weights = loaded.file.tensors().iter().fold(0u64, |sum, t| sum.saturating_add(t.bytes as u64));
+    let weights = loaded.files.tensor_bytes();
     let hint = "take a smaller quantization or free memory";
     ledger.enter(&owner, "weights", weights, hint).map_err(|e| e.to_string())?;
     let context = match config.beyond_model_context {
@@ -81,34 +80,35 @@ fn describe(
     program: &dyn Program,
     backend: &CpuBackend,
 ) -> Result<ModelInfo, String> {
-    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", config.model.display());
-    let metadata = loaded.file.metadata();
-    let tokenizer = Tokenizer::from_gguf(metadata).map_err(|e| named(&e))?;
-    let template_source = metadata.get::<&str>("tokenizer.chat_template").map_err(|e| e.to_string())?;
+    let tokenizer = loaded.files.tokenizer().map_err(|e| e.to_string())?;
+    let template_source = loaded.files.template_source().map_err(|e| e.to_string())?;
     // A model whose template cannot be read still answers prompts that need none.
-    let (template, template_error) = match ChatTemplate::from_gguf(metadata) {
+    let (template, template_error) = match loaded.files.template() {
         Ok(template) => (template, None),
         Err(e) => (None, Some(e.to_string())),
     };
     if let Some(why) = &template_error {
-        tracing::warn!("{}: {why}; chat is refused", config.model.display());
+        tracing::warn!("{why}; chat is refused");
     }
     let special_tokens = tokenizer.special_tokens();
     let template_capabilities = template.as_ref().map(|t| t.capabilities(&special_tokens));
-    let recommended = SamplingOverrides {
-        suppress: Some(tokenizer.suppressed().to_vec()),
-        ..or(of_generation_config(&config.model)?, &of_metadata(metadata)?)
+    let generation = of_generation_config(&config.model)?;
+    let sampling = match &loaded.files {
+        ModelFiles::Gguf(file) => or(generation.sampling, &of_metadata(file.metadata())?),
+        ModelFiles::Directory(_) => generation.sampling,
     };
+    let recommended = SamplingOverrides { suppress: Some(tokenizer.suppressed().to_vec()), ..sampling };
     let sampling = SamplingDefaults { flags: config.sampling.clone(), model: recommended };
     sampling.origins().map_err(|e| e.to_string())?;
     let mut end_tokens = tokenizer.end_ids();
+    end_tokens.extend(generation.end_tokens);
     end_tokens.extend(loaded.model.chat.stop_tokens.iter().filter_map(|spelling| tokenizer.token_to_id(spelling)));
     end_tokens.sort_unstable();
     end_tokens.dedup();
     Ok(ModelInfo {
         name: config.model_name.clone(),
         architecture: loaded.model.architecture.clone(),
-        title: metadata.get::<&str>("general.name").ok().flatten().map(Into::into),
+        title: loaded.files.title(),
         path: config.model.display().to_string(),
         created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         context,
@@ -123,7 +123,7 @@ fn describe(
         template,
         template_error,
         template_capabilities,
-        template_source: template_source.map(Into::into),
+        template_source,
         end_tokens,
         snapshot_key,
         weight_bytes: program.weight_bytes(),

@@ -15,7 +15,7 @@ use bantam_backend::{WeightData, WeightError, WeightSource};
 use bantam_family_api::MetaValue;
 use bantam_gguf::{GgmlType, GgufFile, StringArray, Value, dequantize, writer::GgufWriter};
 use bantam_graph::{Graph, Weight, WeightExpr};
-use bantam_runtime::load::{GgufSource, LoadError, checkpoint, open};
+use bantam_runtime::load::{LoadError, ModelFiles, ModelSource, checkpoint, open};
 use proptest::prelude::*;
 
 use interpreter::Tensor;
@@ -59,7 +59,7 @@ fn file() -> Arc<GgufFile> {
 }
 
 fn load(expr: WeightExpr, shape: &[usize]) -> Result<WeightData, WeightError> {
-    GgufSource::new(file()).load(&Weight { name: "w".into(), shape: shape.into(), expr })
+    ModelSource::of_gguf(file()).load(&Weight { name: "w".into(), shape: shape.into(), expr })
 }
 
 fn graph_of(weight: Weight) -> Graph {
@@ -89,12 +89,13 @@ fn oracle(expr: &WeightExpr, shape: &[usize]) -> Vec<f64> {
 fn every_weight_of_the_fixtures_is_read_where_it_lies() {
     for name in ["llama-dense", "qwen2-dense", "qwen3-dense", "qwen3moe-a", "gemma3-dense"] {
         let loaded = open(model(name)).unwrap();
-        assert!(loaded.source.unused(&loaded.model.text).is_empty());
+        let ModelFiles::Gguf(file) = &loaded.files else { panic!("{name} is a file") };
+        assert!(loaded.source.unused([&loaded.model.text]).is_empty());
         for weight in &loaded.model.text.weights {
             let data = loaded.source.load(weight).unwrap();
-            let info = loaded.file.tensor(&weight.name).unwrap();
+            let info = file.tensor(&weight.name).unwrap();
             assert_eq!((data.ty, &data.shape), (info.ty, &weight.shape));
-            let bytes = loaded.file.tensor_bytes(info).unwrap();
+            let bytes = file.tensor_bytes(info).unwrap();
             assert_eq!(data.bytes.as_ptr_range(), bytes.as_ptr_range());
             let before = bytes.to_vec();
             loaded.source.release(weight);
@@ -107,7 +108,7 @@ fn every_weight_of_the_fixtures_is_read_where_it_lies() {
 fn contiguous_slices_share_the_bytes_of_the_file() {
     let file = file();
     let weight = Weight { name: "w".into(), shape: vec![2, 3, 64], expr: slice(tensor("q"), 0, 1, 2) };
-    let data = GgufSource::new(Arc::clone(&file)).load(&weight).unwrap();
+    let data = ModelSource::of_gguf(Arc::clone(&file)).load(&weight).unwrap();
     let whole = file.tensor_bytes(file.tensor("q").unwrap()).unwrap();
     let row = GgmlType::Q8_0.row_bytes(64).unwrap();
     assert_eq!(data.bytes.as_ptr_range(), whole[3 * row..9 * row].as_ptr_range());
@@ -158,7 +159,7 @@ fn refusals_name_weight_and_tensor_and_say_what_was_found() {
 #[test]
 fn unused_tensors_are_reported_in_file_order() {
     let graph = graph_of(Weight { name: "w".into(), shape: vec![4, 3, 64], expr: tensor("q") });
-    assert_eq!(GgufSource::new(file()).unused(&graph), ["f", "k"]);
+    assert_eq!(ModelSource::of_gguf(file()).unused([&graph]), ["f", "k"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! From what a user writes for MODEL to a file on this machine, downloading it if need be.
+//! From what a user writes for MODEL to a file or directory on this machine, downloading it if need be.
 
 mod demo;
 mod hub;
@@ -18,7 +18,7 @@ pub(crate) enum ModelSource {
     Demo,
     /// `hf:OWNER/REPO[:QUANT]`.
     Hub(hub::HubModel),
-    /// A file of this machine.
+    /// A file or directory of this machine.
     File(PathBuf),
 }
 
@@ -29,14 +29,16 @@ impl FromStr for ModelSource {
         match text.strip_prefix("hf:") {
             _ if text == "demo" => Ok(ModelSource::Demo),
             Some(name) => name.parse().map(ModelSource::Hub),
-            None if text.is_empty() => Err("empty; give a .gguf file, hf:OWNER/REPO[:QUANT], or demo".into()),
+            None if text.is_empty() => {
+                Err("empty; give a .gguf file, a directory with config.json, hf:OWNER/REPO[:QUANT], or demo".into())
+            }
             None => Ok(ModelSource::File(text.into())),
         }
     }
 }
 
 impl ModelSource {
-    /// The model's (first) file.
+    /// The model's (first) file, or its directory.
     pub(crate) fn locate(&self) -> Result<PathBuf, CliError> {
         match self {
             ModelSource::Demo => demo::locate(),
@@ -49,11 +51,14 @@ impl ModelSource {
 fn existing(path: &Path) -> Result<(), CliError> {
     let shown = path.display();
     let found = std::fs::metadata(path).map_err(|e| {
-        CliError::Failed(format!("{shown}: {e}; MODEL is a .gguf file, hf:OWNER/REPO[:QUANT], or demo"))
+        CliError::Failed(format!(
+            "{shown}: {e}; MODEL is a .gguf file, a directory with config.json, hf:OWNER/REPO[:QUANT], or demo"
+        ))
     })?;
-    if found.is_dir() {
+    if found.is_dir() && !path.join("config.json").is_file() {
         return Err(CliError::Failed(format!(
-            "{shown}: a directory; this version reads GGUF files only, so name a .gguf file (of a split model, the first)"
+            "{shown}: a directory without config.json; name one of a safetensors checkpoint, or a .gguf file (of a split \
+             model, the first)"
         )));
     }
     Ok(())
@@ -74,11 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_and_a_directory_are_named() {
+    fn a_missing_file_and_a_directory_of_something_else_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let missing = ModelSource::File(folder.path().join("none.gguf")).locate().unwrap_err().to_string();
         assert!(missing.contains("none.gguf") && missing.contains("MODEL is"), "{missing}");
-        let directory = ModelSource::File(folder.path().into()).locate().unwrap_err().to_string();
-        assert!(directory.contains("a directory"), "{directory}");
+        let source = ModelSource::File(folder.path().into());
+        let directory = source.locate().unwrap_err().to_string();
+        assert!(directory.contains("without config.json"), "{directory}");
+        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+        assert_eq!(source.locate().unwrap(), folder.path());
     }
 }

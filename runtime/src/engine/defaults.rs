@@ -59,35 +59,60 @@ impl SamplingDefaults {
     }
 }
 
-/// The options that a `generation_config.json` recommends.
+/// What a `generation_config.json` says.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct GenerationConfig {
+    /// The options that it recommends.
+    pub(crate) sampling: SamplingOverrides,
+    /// Tokens that end an answer.
+    pub(crate) end_tokens: Vec<u32>,
+}
+
+/// The `generation_config.json` beside a model file, or in a model's directory.
 ///
 /// # Errors
 /// A file that is there and cannot be read, or holds a value of another type.
-pub(crate) fn of_generation_config(model: &Path) -> Result<SamplingOverrides, String> {
-    let path = model.with_file_name("generation_config.json");
+pub(crate) fn of_generation_config(model: &Path) -> Result<GenerationConfig, String> {
+    const FILE: &str = "generation_config.json";
+    let path = if model.is_dir() { model.join(FILE) } else { model.with_file_name(FILE) };
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(SamplingOverrides::default()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(GenerationConfig::default()),
         Err(e) => return Err(named(&e)),
     };
     let config: Value = serde_json::from_slice(&bytes).map_err(|e| named(&e))?;
-    from_generation_config(&config).map_err(|key| named(&format!("`{key}` must be a number")))
+    from_generation_config(&config).map_err(|e| named(&e))
 }
 
-fn from_generation_config(config: &Value) -> Result<SamplingOverrides, &'static str> {
-    let number = |key: &'static str| match config.get(key) {
+fn from_generation_config(config: &Value) -> Result<GenerationConfig, String> {
+    let number = |key: &str| match config.get(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => value.as_f64().map(Some).ok_or(key),
+        Some(value) => value.as_f64().map(Some).ok_or_else(|| format!("`{key}` must be a number, found {value}")),
     };
-    Ok(SamplingOverrides {
-        temperature: number("temperature")?.map(|x| x as f32),
-        top_k: number("top_k")?.map(|x| x as usize),
-        top_p: number("top_p")?.map(|x| x as f32),
-        min_p: number("min_p")?.map(|x| x as f32),
-        repetition_penalty: number("repetition_penalty")?.map(|x| x as f32),
-        ..SamplingOverrides::default()
+    Ok(GenerationConfig {
+        sampling: SamplingOverrides {
+            temperature: number("temperature")?.map(|x| x as f32),
+            top_k: number("top_k")?.map(|x| x as usize),
+            top_p: number("top_p")?.map(|x| x as f32),
+            min_p: number("min_p")?.map(|x| x as f32),
+            repetition_penalty: number("repetition_penalty")?.map(|x| x as f32),
+            ..SamplingOverrides::default()
+        },
+        end_tokens: end_tokens(config)?,
     })
+}
+
+/// One token or several.
+fn end_tokens(config: &Value) -> Result<Vec<u32>, String> {
+    const KEY: &str = "eos_token_id";
+    let ids: &[Value] = match config.get(KEY) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(ids)) => ids,
+        Some(id) => std::slice::from_ref(id),
+    };
+    let ids = ids.iter().map(|id| u32::try_from(id.as_u64()?).ok()).collect::<Option<_>>();
+    ids.ok_or_else(|| format!("`{KEY}` must be a token id or an array of them, found {}", config[KEY]))
 }
 
 /// The options that a model file recommends in its own metadata.
@@ -125,7 +150,7 @@ mod tests {
     fn each_value_names_its_origin() {
         let defaults = SamplingDefaults {
             flags: SamplingOverrides { top_p: Some(0.5), ..SamplingOverrides::default() },
-            model: from_generation_config(&json!({"top_p": 0.9, "top_k": 20, "do_sample": true})).unwrap(),
+            model: from_generation_config(&json!({"top_p": 0.9, "top_k": 20, "do_sample": true})).unwrap().sampling,
         };
         let origins = defaults.origins().unwrap();
         let row = |name: &str| origins.iter().find(|(n, ..)| *n == name).map(|(_, v, o)| (v.clone(), *o)).unwrap();
@@ -135,7 +160,16 @@ mod tests {
     }
 
     #[test]
+    fn one_end_token_or_several_are_taken() {
+        let ends = |config| from_generation_config(&config).unwrap().end_tokens;
+        assert_eq!(ends(json!({"eos_token_id": 7})), [7]);
+        assert_eq!(ends(json!({"eos_token_id": [7, 3]})), [7, 3]);
+        assert_eq!(ends(json!({})), [0; 0]);
+    }
+
+    #[test]
     fn a_value_of_another_type_is_named() {
-        assert_eq!(from_generation_config(&json!({"top_k": "many"})), Err("top_k"));
+        assert!(from_generation_config(&json!({"top_k": "many"})).unwrap_err().contains("`top_k`"));
+        assert!(from_generation_config(&json!({"eos_token_id": [3, -1]})).unwrap_err().contains("[3,-1]"));
     }
 }

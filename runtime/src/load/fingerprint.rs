@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::LoadedModel;
+use super::{LoadedModel, ModelFiles};
 
 /// Bytes of a tensor that are looked at, at its start and in its middle.
 const SAMPLE: usize = 256;
@@ -10,13 +10,26 @@ const SAMPLE: usize = 256;
 /// A hash over the names, types, shapes and sampled bytes of all tensors.
 pub(crate) fn fingerprint(loaded: &LoadedModel) -> Vec<u8> {
     let mut hash = Sha256::new();
-    for tensor in loaded.file.tensors() {
-        hash.update(format!("{} {} {:?} {}", tensor.name, tensor.ty.name(), tensor.shape, tensor.bytes));
-        // A tensor that lies outside its file is refused when its weight is loaded.
-        let bytes = loaded.file.tensor_bytes(tensor).unwrap_or_default();
-        for sample in [bytes, bytes.split_at(bytes.len() / 2).1] {
-            hash.update(sample.get(..SAMPLE).unwrap_or(sample));
+    match &loaded.files {
+        ModelFiles::Gguf(file) => {
+            for tensor in file.tensors() {
+                hash.update(format!("{} {} {:?} {}", tensor.name, tensor.ty.name(), tensor.shape, tensor.bytes));
+                // A tensor that lies outside its file is refused when its weight is loaded.
+                sample(&mut hash, file.tensor_bytes(tensor).unwrap_or_default());
+            }
+        }
+        ModelFiles::Directory(directory) => {
+            for (name, tensor) in directory.tensors.iter() {
+                hash.update(format!("{name} {} {:?} {}", tensor.dtype, tensor.shape, tensor.bytes()));
+                sample(&mut hash, tensor.raw());
+            }
         }
     }
     hash.finalize().to_vec()
+}
+
+fn sample(hash: &mut Sha256, bytes: &[u8]) {
+    for sample in [bytes, bytes.split_at(bytes.len() / 2).1] {
+        hash.update(sample.get(..SAMPLE).unwrap_or(sample));
+    }
 }

@@ -1,65 +1,91 @@
-//! Opening a model: file, description, weights.
+//! Opening a model: files, description, weights.
 //!
-//! [`open`] maps the file, gives its metadata and tensor list to the family of its architecture, and returns the
-//! description with a [`GgufSource`] that evaluates its weights. No weight is read before a backend asks for it.
+//! [`open`] maps a GGUF file or a directory of safetensors files, gives metadata and tensor list to the family of its
+//! architecture, and returns the description with a [`ModelSource`] that evaluates its weights. No weight is read before a
+//! backend asks for it. A directory is first brought into the terms of the family's GGUF files
+//! ([`bantam_families::import`]), so that the same family code describes both.
 
 mod checkpoint;
 mod expr;
+mod files;
 mod fingerprint;
+mod safetensors;
 mod source;
 
 pub use checkpoint::checkpoint;
+pub use files::{Directory, ModelFiles};
 pub(crate) use fingerprint::fingerprint;
-pub use source::GgufSource;
+pub use safetensors::{SafetensorsError, SafetensorsFiles, TensorEntry};
+pub use source::ModelSource;
 
 use std::{
+    fmt::Display,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use bantam_families::describe;
 use bantam_family_api::{FamilyError, Model};
-use bantam_gguf::{GgufError, GgufFile};
+use bantam_gguf::GgufError;
 
 /// An opened and described model.
 #[derive(Debug)]
 pub struct LoadedModel {
     /// What the family says of it.
     pub model: Model,
-    /// The file: its keys hold the tokenizer and the chat template.
-    pub file: Arc<GgufFile>,
+    /// Where its tokenizer and its chat template are.
+    pub files: ModelFiles,
     /// Its weights.
-    pub source: GgufSource,
+    pub source: ModelSource,
 }
 
 /// Why a model cannot be opened. Every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The file cannot be read or breaks the format.
+    /// The GGUF file cannot be read or breaks the format.
     #[error(transparent)]
-    File(#[from] GgufError),
+    Gguf(#[from] GgufError),
+    /// Safetensors files cannot be read, are missing or break the format.
+    #[error(transparent)]
+    Safetensors(#[from] SafetensorsError),
     /// The family refuses the checkpoint, or there is none for it.
     #[error("{}: {source}", .file.display())]
     Family {
-        /// The file.
+        /// The file or directory.
         file: PathBuf,
         /// The key, tensor or architecture at fault.
         source: FamilyError,
     },
+    /// Another file is missing or damaged: configuration, tokenizer, chat template.
+    #[error("{}: {why}", .file.display())]
+    Other {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
-/// Opens a GGUF model by its only or first file. Warns of tensors that the model does not use.
+impl LoadError {
+    fn other(file: &Path, why: &dyn Display) -> Self {
+        LoadError::Other { file: file.into(), why: why.to_string() }
+    }
+}
+
+/// Unused tensors that a warning names.
+const NAMED_UNUSED: usize = 8;
+
+/// Opens a GGUF model by its only or first file, or a directory of safetensors files. Warns of tensors that the model does
+/// not use.
 ///
 /// # Errors
 /// A file that cannot be read or is damaged, an unknown architecture, a key or tensor that does not fit.
 pub fn open(path: impl AsRef<Path>) -> Result<LoadedModel, LoadError> {
-    let file = Arc::new(GgufFile::open(path)?);
-    let model =
-        describe(&checkpoint(&file)?).map_err(|source| LoadError::Family { file: file.path().into(), source })?;
-    let source = GgufSource::new(Arc::clone(&file));
-    let unused = source.unused(&model.text);
+    let files = ModelFiles::open(path.as_ref())?;
+    let (model, source) = files.describe()?;
+    let draft = model.draft.iter().map(|draft| &draft.graph);
+    let unused = source.unused(std::iter::once(&model.text).chain(draft));
     if !unused.is_empty() {
-        tracing::warn!(file = %file.path().display(), tensors = ?unused, "the model does not use some of its tensors");
+        let (count, first) = (unused.len(), unused.get(..NAMED_UNUSED).unwrap_or(&unused));
+        tracing::warn!(file = %files.path().display(), count, ?first, "the model does not use some of its tensors");
     }
-    Ok(LoadedModel { model, file, source })
+    Ok(LoadedModel { model, files, source })
 }

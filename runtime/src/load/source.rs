@@ -1,20 +1,31 @@
-//! The weights of a GGUF file, as backends ask for them.
+//! The weights of a model's files, as backends ask for them.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use bantam_backend::{SharedBytes, WeightData, WeightError, WeightSource};
 use bantam_gguf::{GgufFile, TensorInfo};
-use bantam_graph::{Graph, Weight};
+use bantam_graph::{Graph, Weight, WeightExpr};
 
 use super::{
     checkpoint::row_major_shape,
     expr::{Fit, evaluate, without_leading_ones},
+    safetensors::SafetensorsFiles,
 };
 
-/// Evaluates weights over the tensors of a file. Plain tensors and contiguous parts of them are not copied.
+/// Evaluates weights over the tensors of a model's files. Plain tensors and contiguous parts of them are not copied.
 #[derive(Clone, Debug)]
-pub struct GgufSource {
-    file: Arc<GgufFile>,
+pub struct ModelSource {
+    files: Files,
+}
+
+#[derive(Clone, Debug)]
+enum Files {
+    Gguf(Arc<GgufFile>),
+    /// The tensors that weights are made of, each made of those of the files.
+    Imported(Arc<SafetensorsFiles>, BTreeMap<String, WeightExpr>),
 }
 
 /// One tensor's bytes in the mapped file.
@@ -29,29 +40,61 @@ impl AsRef<[u8]> for TensorBytes {
     }
 }
 
-impl GgufSource {
-    /// The weights of `file`.
-    pub fn new(file: Arc<GgufFile>) -> Self {
-        GgufSource { file }
+impl ModelSource {
+    /// The weights of a GGUF file.
+    pub fn of_gguf(file: Arc<GgufFile>) -> Self {
+        ModelSource { files: Files::Gguf(file) }
     }
 
-    /// Names of the file's tensors that no weight of the graph reads, in file order.
-    pub fn unused(&self, graph: &Graph) -> Vec<String> {
-        let used: HashSet<&str> = graph.weights.iter().flat_map(|weight| weight.expr.tensors()).collect();
-        let names = self.file.tensors().iter().map(|tensor| &tensor.name);
-        names.filter(|name| !used.contains(name.as_str())).cloned().collect()
+    /// The weights of safetensors files, in which each of `tensors` is made of theirs.
+    pub fn imported(files: Arc<SafetensorsFiles>, tensors: BTreeMap<String, WeightExpr>) -> Self {
+        ModelSource { files: Files::Imported(files, tensors) }
+    }
+
+    /// Names of the files' tensors that no weight of these graphs reads, in file order.
+    pub fn unused<'g>(&self, graphs: impl IntoIterator<Item = &'g Graph>) -> Vec<String> {
+        let weights = graphs.into_iter().flat_map(|graph| &graph.weights);
+        let used: HashSet<&str> = weights.flat_map(|weight| self.read_by(weight)).collect();
+        let names: Vec<&str> = match &self.files {
+            Files::Gguf(file) => file.tensors().iter().map(|tensor| tensor.name.as_str()).collect(),
+            Files::Imported(files, _) => files.iter().map(|(name, _)| name).collect(),
+        };
+        names.into_iter().filter(|name| !used.contains(name)).map(Into::into).collect()
+    }
+
+    /// The files' tensors that a weight is made of.
+    fn read_by<'s>(&'s self, weight: &'s Weight) -> Vec<&'s str> {
+        let names = weight.expr.tensors();
+        match &self.files {
+            Files::Gguf(_) => names,
+            Files::Imported(_, tensors) => {
+                names.into_iter().filter_map(|name| tensors.get(name)).flat_map(WeightExpr::tensors).collect()
+            }
+        }
     }
 
     fn tensor(&self, name: &str) -> Fit<WeightData> {
-        let tensor = self.file.tensor(name).ok_or_else(|| format!("tensor `{name}` is not in the file"))?;
-        let owner = Arc::new(TensorBytes { file: Arc::clone(&self.file), tensor: tensor.clone() });
-        let bytes = SharedBytes::new(owner, 0..tensor.bytes)
-            .ok_or_else(|| format!("tensor `{name}` does not lie in the file"))?;
-        Ok(WeightData { ty: tensor.ty, shape: row_major_shape(tensor), bytes })
+        match &self.files {
+            Files::Gguf(file) => {
+                let tensor = file.tensor(name).ok_or_else(|| not_there(name))?;
+                let owner = Arc::new(TensorBytes { file: Arc::clone(file), tensor: tensor.clone() });
+                let bytes = SharedBytes::new(owner, 0..tensor.bytes)
+                    .ok_or_else(|| format!("tensor `{name}` does not lie in the file"))?;
+                Ok(WeightData { ty: tensor.ty, shape: row_major_shape(tensor), bytes })
+            }
+            Files::Imported(files, tensors) => {
+                let expr = tensors.get(name).ok_or_else(|| not_there(name))?;
+                evaluate(expr, &|name| files.tensor(name).ok_or_else(|| not_there(name))?.data(name))
+            }
+        }
     }
 }
 
-impl WeightSource for GgufSource {
+fn not_there(name: &str) -> String {
+    format!("tensor `{name}` is not in the file")
+}
+
+impl WeightSource for ModelSource {
     fn load(&self, weight: &Weight) -> Result<WeightData, WeightError> {
         let refused = |why| WeightError { weight: weight.name.clone(), why };
         let found = evaluate(&weight.expr, &|name| self.tensor(name)).map_err(refused)?;
@@ -64,9 +107,14 @@ impl WeightSource for GgufSource {
     }
 
     fn release(&self, weight: &Weight) {
-        let tensors = weight.expr.tensors().into_iter().filter_map(|name| self.file.tensor(name));
-        for tensor in tensors {
-            if let Err(e) = self.file.release_pages(tensor) {
+        for name in self.read_by(weight) {
+            let released = match &self.files {
+                Files::Gguf(file) => {
+                    file.tensor(name).map(|tensor| file.release_pages(tensor).map_err(|e| e.to_string()))
+                }
+                Files::Imported(files, _) => files.tensor(name).map(|entry| entry.release().map_err(|e| e.to_string())),
+            };
+            if let Some(Err(e)) = released {
                 tracing::debug!("pages stay in memory: {e}");
             }
         }

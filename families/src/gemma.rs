@@ -10,14 +10,13 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Period, Projection, RopeConfig, Tensors,
-    Windows, attention, attention_scale, ffn, output_matrix, positive_opt, shown, stop_tokens, wanted_rows,
+    Windows, attention, attention_scale, ffn, output_matrix, positive_opt, shown, wanted_rows,
 };
+use crate::chat;
 
 /// `gemma3`.
 #[derive(Clone, Copy, Debug)]
 pub struct Gemma;
-
-const STOP_TOKENS: &[&str] = &["<end_of_turn>", "<eos>"];
 
 impl Family for Gemma {
     fn name(&self) -> &'static str {
@@ -39,7 +38,7 @@ impl Family for Gemma {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::gemma(),
         })
     }
 }

@@ -11,15 +11,13 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, Gated, Mixture, MixtureShape, PerLayer, Projection, RopeConfig, Tensors,
-    Windows, caches, dense_width, extent, extent_opt, output_matrix, prepared, shown, stop_tokens, wanted_rows,
+    Windows, caches, dense_width, extent, extent_opt, output_matrix, prepared, shown, wanted_rows,
 };
+use crate::chat;
 
 /// `gemma4`.
 #[derive(Clone, Copy, Debug)]
 pub struct Gemma4;
-
-/// The last is what the model writes after its calls, to wait for their results.
-const STOP_TOKENS: &[&str] = &["<turn|>", "<eos>", "<|tool_response>"];
 
 impl Family for Gemma4 {
     fn name(&self) -> &'static str {
@@ -41,7 +39,7 @@ impl Family for Gemma4 {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::gemma4(),
         })
     }
 }

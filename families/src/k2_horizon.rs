@@ -10,14 +10,13 @@ use serde::Serialize;
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, MixtureShape, Projection, RopeConfig,
     Routing, Tensors, attended, attention_output, attention_scale, counts, dense_layers, extent, extent_opt, ffn,
-    output_matrix, scoring, shown, stop_tokens, wanted_rows, weights_scale,
+    output_matrix, scoring, shown, wanted_rows, weights_scale,
 };
+use crate::chat;
 
 /// `k2-horizon`.
 #[derive(Clone, Copy, Debug)]
 pub struct K2Horizon;
-
-const STOP_TOKENS: &[&str] = &["<|ifm|im_end|>", "<|ifm|endoftext|>"];
 
 impl Family for K2Horizon {
     fn name(&self) -> &'static str {
@@ -39,7 +38,7 @@ impl Family for K2Horizon {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::k2_horizon(),
         })
     }
 }

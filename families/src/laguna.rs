@@ -11,14 +11,13 @@ use serde::Serialize;
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, MixtureShape, Period, Projection,
     RopeConfig, Routing, Tensors, Windows, attended, attention_output, attention_scale, counts, extent, extent_opt,
-    ffn, output_matrix, scoring, shown, stop_tokens, wanted_rows, weights_scale,
+    ffn, output_matrix, scoring, shown, wanted_rows, weights_scale,
 };
+use crate::chat;
 
 /// `laguna`.
 #[derive(Clone, Copy, Debug)]
 pub struct Laguna;
-
-const STOP_TOKENS: &[&str] = &["</assistant>", "〈|EOS|〉"];
 
 impl Family for Laguna {
     fn name(&self) -> &'static str {
@@ -40,7 +39,7 @@ impl Family for Laguna {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::laguna(),
         })
     }
 }

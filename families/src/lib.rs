@@ -8,6 +8,7 @@
 
 mod bailing;
 mod blocks;
+mod chat;
 mod deepseek;
 mod gemma;
 mod gemma4;

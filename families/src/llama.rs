@@ -9,14 +9,13 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Projection, RopeConfig, Tensors,
-    attention, attention_scale, ffn, output_matrix, shown, stop_tokens, wanted_rows,
+    attention, attention_scale, ffn, output_matrix, shown, wanted_rows,
 };
+use crate::chat;
 
 /// `llama`.
 #[derive(Clone, Copy, Debug)]
 pub struct Llama;
-
-const STOP_TOKENS: &[&str] = &["<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>"];
 
 impl Family for Llama {
     fn name(&self) -> &'static str {
@@ -38,7 +37,7 @@ impl Family for Llama {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::llama(),
         })
     }
 }

@@ -10,15 +10,13 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Period, Projection, RopeConfig, Tensors,
-    Windows, attended, attention_output, attention_scale, ffn, output_matrix, positive_opt, shown, stop_tokens,
-    wanted_rows,
+    Windows, attended, attention_output, attention_scale, ffn, output_matrix, positive_opt, shown, wanted_rows,
 };
+use crate::chat;
 
 /// `muse-glimmer`.
 #[derive(Clone, Copy, Debug)]
 pub struct MuseGlimmer;
-
-const STOP_TOKENS: &[&str] = &["<|eot|>", "<|end_of_text|>"];
 
 /// Added under the root of the norms behind the blocks. No key says so.
 const POST_NORM_EPS: f32 = 1e-8;
@@ -43,7 +41,7 @@ impl Family for MuseGlimmer {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::muse_glimmer(),
         })
     }
 }

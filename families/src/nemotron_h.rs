@@ -11,14 +11,13 @@ use serde::Serialize;
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DraftInput, ModelSizes, Origin, PerLayer, Projection, Router, Routing,
     StateSpace, StateSpaceShape, Tensors, attention, attention_scale, chain, draft_fits, draft_output, expert_groups,
-    extent, extent_opt, output_matrix, shown, stop_tokens, weights_scale,
+    extent, extent_opt, output_matrix, shown, weights_scale,
 };
+use crate::chat;
 
 /// `nemotron_h_moe`.
 #[derive(Clone, Copy, Debug)]
 pub struct NemotronH;
-
-const STOP_TOKENS: &[&str] = &["<|im_end|>", "</s>"];
 
 const USED: &str = "expert_used_count";
 
@@ -46,7 +45,7 @@ impl Family for NemotronH {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: draft.transpose()?.map(|graph| chain(TAP, graph)),
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::nemotron(),
         })
     }
 

@@ -8,15 +8,13 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Projection, RopeConfig, Tensors,
-    attention, attention_scale, ffn, output_matrix, shown, stop_tokens, wanted_rows,
+    attention, attention_scale, ffn, output_matrix, shown, wanted_rows,
 };
+use crate::chat;
 
 /// `qwen2`, `qwen3`, `qwen3moe`.
 #[derive(Clone, Copy, Debug)]
 pub struct Qwen;
-
-/// The last three end an answer to a fill-in-the-middle prompt.
-const STOP_TOKENS: &[&str] = &["<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
 
 impl Family for Qwen {
     fn name(&self) -> &'static str {
@@ -38,7 +36,7 @@ impl Family for Qwen {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::qwen(),
         })
     }
 }

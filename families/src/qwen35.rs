@@ -11,17 +11,15 @@ use serde::Serialize;
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, Ffn, FfnShape, GatedAttention,
     Hybrid, MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, draft_output, extent_opt,
-    ffn, output_matrix, shown, stop_tokens, trunk_layers,
+    ffn, output_matrix, shown, trunk_layers,
 };
-use crate::hf;
+use crate::{chat, hf};
 
 /// `qwen35`, `qwen35moe`.
 #[derive(Clone, Copy, Debug)]
 pub struct Qwen35;
 
 const ARCHITECTURES: &[&str] = &["qwen35", "qwen35moe"];
-
-const STOP_TOKENS: &[&str] = &["<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
 
 /// The value of the trunk that the draft block reads: what the output matrix reads, for every token.
 const TAP: &str = "output_norm";
@@ -47,7 +45,7 @@ impl Family for Qwen35 {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: draft.map(|graph| chain(TAP, graph)),
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::qwen35(),
         })
     }
 

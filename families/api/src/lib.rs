@@ -8,7 +8,7 @@ mod checkpoint;
 mod draft;
 mod import;
 
-pub use chat::ChatFormat;
+pub use chat::{ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, Reasoning, TaggedCalls};
 pub use checkpoint::{Checkpoint, Fields, MetaValue, TensorMeta};
 pub use draft::{Draft, DraftMethod};
 pub use import::{HfCheckpoint, Import};
@@ -72,7 +72,7 @@ pub struct Model {
     /// The draft block that the checkpoint carries, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<Draft>,
-    /// How the model marks its turns.
+    /// How the model marks the parts of its turns.
     pub chat: ChatFormat,
 }
 

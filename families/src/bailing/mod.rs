@@ -18,17 +18,15 @@ use self::{
 use crate::blocks::{
     DraftInput, Ffn, FfnShape, MixtureShape, ModelSizes, Origin, PerLayer, Projection, Routing, Tensors, chain, counts,
     draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, glu_limits, output_matrix, scoring, shown,
-    stop_tokens, weights_scale,
+    weights_scale,
 };
-use crate::hf;
+use crate::{chat, hf};
 
 /// `bailingmoe3`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bailing;
 
 const ARCHITECTURES: &[&str] = &["bailingmoe3"];
-
-const STOP_TOKENS: &[&str] = &["<|role_end|>", "<|endoftext|>"];
 
 /// The value of the trunk that the draft block reads: what the output matrix reads, for every token.
 const TAP: &str = "output_norm";
@@ -54,7 +52,7 @@ impl Family for Bailing {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: draft.transpose()?.map(|graph| chain(TAP, graph)),
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::bailing(),
         })
     }
 

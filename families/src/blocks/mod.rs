@@ -37,7 +37,7 @@ pub(crate) use state_space::{StateSpace, StateSpaceShape};
 pub(crate) use tensors::{Origin, Projection, Tensors, output_matrix};
 pub(crate) use windows::{Period, Windows};
 
-use bantam_family_api::{ChatFormat, Checkpoint, FamilyError, MetaValue};
+use bantam_family_api::{Checkpoint, FamilyError, MetaValue};
 use bantam_graph::GraphBuilder;
 use serde::Serialize;
 
@@ -51,11 +51,6 @@ pub(crate) fn shown(config: &impl Serialize) -> Result<serde_json::Map<String, s
         Ok(other) => Err(FamilyError::Unsupported(format!("the configuration is no JSON object: {other}"))),
         Err(e) => Err(FamilyError::Unsupported(format!("the configuration has no JSON form: {e}"))),
     }
-}
-
-/// Spellings of stop tokens, owned.
-pub(crate) fn stop_tokens(spellings: &[&str]) -> ChatFormat {
-    ChatFormat { stop_tokens: spellings.iter().map(|&s| s.into()).collect() }
 }
 
 /// Narrows values to the rows whose logits are wanted: past a model's last state write no other row is needed.

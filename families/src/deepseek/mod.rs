@@ -20,14 +20,13 @@ use self::{
     streams::{Around, Head, StreamConfig},
 };
 use crate::blocks::{
-    DraftInput, ModelSizes, Origin, Positions, Projection, Tensors, chain, draft_fits, draft_output, shown, stop_tokens,
+    DraftInput, ModelSizes, Origin, Positions, Projection, Tensors, chain, draft_fits, draft_output, shown,
 };
+use crate::chat;
 
 /// `deepseek4`, with drafts `deepseek4` and `dflash`.
 #[derive(Clone, Copy, Debug)]
 pub struct DeepSeek;
-
-const STOP_TOKENS: &[&str] = &["<｜end▁of▁sentence｜>"];
 
 /// A draft that makes a whole block at once.
 const BLOCK_DRAFT: &str = "dflash";
@@ -56,7 +55,7 @@ impl Family for DeepSeek {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: None,
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::deepseek(),
         })
     }
 

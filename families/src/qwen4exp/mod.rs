@@ -18,8 +18,9 @@ use serde::Serialize;
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, GatedAttention, Hybrid, Mixture,
     MixtureShape, Origin, Positions, Projection, RopeConfig, Tensors, attention_scale, chain, extent_opt,
-    output_matrix, shown, stop_tokens, trunk_layers,
+    output_matrix, shown, trunk_layers,
 };
+use crate::chat;
 use indexer::{Indexer, IndexerConfig};
 use ngram::{NgramConfig, Ngrams};
 use streams::{Inject, Mix, StreamConfig, injected};
@@ -29,8 +30,6 @@ use streams::{Inject, Mix, StreamConfig, injected};
 pub struct Qwen4Exp;
 
 const ARCHITECTURES: &[&str] = &["qwen4exp"];
-
-const STOP_TOKENS: &[&str] = &["<|im_end|>", "<|endoftext|>"];
 
 /// The streams behind a layer; those of the last one are what a draft reads.
 const LAYER_OUT: &str = "layer_out";
@@ -56,7 +55,7 @@ impl Family for Qwen4Exp {
             context_length: config.sizes.context_length,
             text: graph.finish(&logits)?,
             draft: draft.map(|graph| chain(&streams, graph)),
-            chat: stop_tokens(STOP_TOKENS),
+            chat: chat::qwen35(),
         })
     }
 

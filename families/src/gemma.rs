@@ -9,8 +9,8 @@ use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Period, Projection, RopeConfig, Tensors,
-    Windows, attention, attention_scale, ffn, output_matrix, positive_opt, shown, wanted_rows,
+    Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, Period, RopeConfig, Tensors,
+    Windows, attention, attention_scale, described, ffn, positive_opt, wanted_rows,
 };
 use crate::chat;
 
@@ -30,16 +30,11 @@ impl Family for Gemma {
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
         let config = Config::read(checkpoint)?;
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
-        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
+        let t = &mut Tensors::new(checkpoint, &mut graph);
+        let layer = |t: &mut Tensors<'_>, i: usize| Layer::declare(t, &config, i);
+        let weights = Decoder::declare(t, config.sizes.table(), config.sizes.layers, layer)?;
         let logits = forward(&mut graph, &config, &weights);
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: None,
-            chat: chat::gemma(),
-        })
+        described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::gemma())
     }
 }
 
@@ -81,13 +76,6 @@ fn query_scale(fields: &Fields<'_>, sizes: &DecoderSizes) -> Result<f32, FamilyE
     attention_scale(fields, width.max(1))
 }
 
-struct Weights {
-    embed: String,
-    layers: Vec<Layer>,
-    output_norm: String,
-    output: Projection,
-}
-
 struct Layer {
     attn_norm: String,
     attn: AttentionWeights,
@@ -95,18 +83,6 @@ struct Layer {
     ffn_norm: String,
     ffn: Ffn,
     post_ffn_norm: String,
-}
-
-impl Weights {
-    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
-        let DecoderSizes { hidden, vocab, .. } = c.sizes;
-        Ok(Weights {
-            layers: (0..c.sizes.layers).map(|i| Layer::declare(&mut t.layer(i), c, i)).collect::<Result<_, _>>()?,
-            embed: t.plain("token_embd", &[vocab, hidden])?,
-            output_norm: t.plain("output_norm", &[hidden])?,
-            output: output_matrix(t, vocab, hidden)?,
-        })
-    }
 }
 
 impl Layer {
@@ -123,7 +99,7 @@ impl Layer {
     }
 }
 
-fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
+fn forward(g: &mut GraphBuilder, c: &Config, w: &Decoder<Layer>) -> String {
     let eps = c.sizes.norm_eps;
     let ids = g.input("tokens", InputSource::TokenIds);
     let positions = g.input("positions", InputSource::Positions);

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, Gated, Mixture, MixtureShape, PerLayer, Projection, RopeConfig, Tensors,
-    Windows, caches, dense_width, extent, extent_opt, output_matrix, prepared, shown, wanted_rows,
+    Windows, caches, dense_width, described, extent, extent_opt, output_matrix, prepared, wanted_rows,
 };
 use crate::chat;
 
@@ -33,14 +33,7 @@ impl Family for Gemma4 {
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
         let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
         let logits = forward(&mut graph, &config, &weights);
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: None,
-            chat: chat::gemma4(),
-        })
+        described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::gemma4())
     }
 }
 

@@ -8,9 +8,9 @@ use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, MixtureShape, Projection, RopeConfig,
-    Routing, Tensors, attended, attention_output, attention_scale, counts, dense_layers, extent, extent_opt, ffn,
-    output_matrix, scoring, shown, wanted_rows, weights_scale,
+    Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, MixtureShape, Projection,
+    RopeConfig, Routing, Tensors, attended, attention_output, attention_scale, counts, dense_layers, described, extent,
+    extent_opt, ffn, scoring, wanted_rows, weights_scale,
 };
 use crate::chat;
 
@@ -30,16 +30,12 @@ impl Family for K2Horizon {
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
         let config = Config::read(checkpoint)?;
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
-        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
+        let t = &mut Tensors::new(checkpoint, &mut graph);
+        let gated = (0..config.sizes.layers).any(|i| t.layer(i).has("attn_gate"));
+        let layer = |t: &mut Tensors<'_>, i: usize| Layer::declare(t, &config, i, gated);
+        let weights = Decoder::declare(t, config.sizes.table(), config.sizes.layers, layer)?;
         let logits = forward(&mut graph, &config, &weights);
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: None,
-            chat: chat::k2_horizon(),
-        })
+        described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::k2_horizon())
     }
 }
 
@@ -146,32 +142,12 @@ fn value_experts(fields: &Fields<'_>) -> Result<Option<Routing>, FamilyError> {
     }))
 }
 
-struct Weights {
-    embed: String,
-    layers: Vec<Layer>,
-    output_norm: String,
-    output: Projection,
-}
-
 struct Layer {
     attn_norm: String,
     attn: AttentionWeights,
     gate: Option<Projection>,
     ffn_norm: String,
     ffn: Ffn,
-}
-
-impl Weights {
-    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
-        let DecoderSizes { layers, hidden, vocab, .. } = c.sizes;
-        let gated = (0..layers).any(|i| t.layer(i).has("attn_gate"));
-        Ok(Weights {
-            embed: t.plain("token_embd", &[vocab, hidden])?,
-            layers: (0..layers).map(|i| Layer::declare(&mut t.layer(i), c, i, gated)).collect::<Result<_, _>>()?,
-            output_norm: t.plain("output_norm", &[hidden])?,
-            output: output_matrix(t, vocab, hidden)?,
-        })
-    }
 }
 
 impl Layer {
@@ -193,7 +169,7 @@ impl Layer {
     }
 }
 
-fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
+fn forward(g: &mut GraphBuilder, c: &Config, w: &Decoder<Layer>) -> String {
     let (eps, group) = (c.sizes.norm_eps, c.norm_group);
     let ids = g.input("tokens", InputSource::TokenIds);
     let positions = g.input("positions", InputSource::Positions);

@@ -9,9 +9,9 @@ use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, MixtureShape, Period, Projection,
-    RopeConfig, Routing, Tensors, Windows, attended, attention_output, attention_scale, counts, extent, extent_opt,
-    ffn, output_matrix, scoring, shown, wanted_rows, weights_scale,
+    Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, MixtureShape, Period,
+    Projection, RopeConfig, Routing, Tensors, Windows, attended, attention_output, attention_scale, counts, described,
+    extent, extent_opt, ffn, scoring, wanted_rows, weights_scale,
 };
 use crate::chat;
 
@@ -31,16 +31,11 @@ impl Family for Laguna {
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
         let config = Config::read(checkpoint)?;
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
-        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
+        let t = &mut Tensors::new(checkpoint, &mut graph);
+        let layer = |t: &mut Tensors<'_>, i: usize| Layer::declare(t, &config, i);
+        let weights = Decoder::declare(t, config.sizes.table(), config.sizes.layers, layer)?;
         let logits = forward(&mut graph, &config, &weights);
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: None,
-            chat: chat::laguna(),
-        })
+        described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::laguna())
     }
 }
 
@@ -88,13 +83,6 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
     Ok(MixtureShape { routing, width, shared_width: Some(shared_width) })
 }
 
-struct Weights {
-    embed: String,
-    layers: Vec<Layer>,
-    output_norm: String,
-    output: Projection,
-}
-
 struct Layer {
     attn_norm: String,
     attn: AttentionWeights,
@@ -102,18 +90,6 @@ struct Layer {
     gate: Projection,
     ffn_norm: String,
     ffn: Ffn,
-}
-
-impl Weights {
-    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
-        let DecoderSizes { layers, hidden, vocab, .. } = c.sizes;
-        Ok(Weights {
-            embed: t.plain("token_embd", &[vocab, hidden])?,
-            layers: (0..layers).map(|i| Layer::declare(&mut t.layer(i), c, i)).collect::<Result<_, _>>()?,
-            output_norm: t.plain("output_norm", &[hidden])?,
-            output: output_matrix(t, vocab, hidden)?,
-        })
-    }
 }
 
 impl Layer {
@@ -132,7 +108,7 @@ impl Layer {
     }
 }
 
-fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
+fn forward(g: &mut GraphBuilder, c: &Config, w: &Decoder<Layer>) -> String {
     let eps = c.sizes.norm_eps;
     let ids = g.input("tokens", InputSource::TokenIds);
     let positions = g.input("positions", InputSource::Positions);

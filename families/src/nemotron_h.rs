@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DraftInput, ModelSizes, Origin, PerLayer, Projection, Router, Routing,
-    StateSpace, StateSpaceShape, Tensors, attention, attention_scale, chain, draft_fits, draft_output, expert_groups,
-    extent, extent_opt, output_matrix, shown, weights_scale,
+    StateSpace, StateSpaceShape, Tensors, attention, attention_scale, chain, described, draft_fits, draft_output,
+    expert_groups, extent, extent_opt, output_matrix, weights_scale,
 };
 use crate::chat;
 
@@ -39,14 +39,9 @@ impl Family for NemotronH {
         let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
         let logits = forward(&mut graph, &config, &weights);
         let draft = config.sizes.draft_block.map(|block| draft_graph(checkpoint, &config, block, Origin::Model));
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: draft.transpose()?.map(|graph| chain(TAP, graph)),
-            chat: chat::nemotron(),
-        })
+        let model =
+            described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::nemotron())?;
+        Ok(Model { draft: draft.transpose()?.map(|graph| chain(TAP, graph)), ..model })
     }
 
     fn draft_architectures(&self) -> &'static [&'static str] {

@@ -3,12 +3,11 @@
 //! Qwen2 has biases on queries, keys and values. Qwen3 has none, and norms every query and key head before it is rotated.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
-use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
+use bantam_graph::{GraphBuilder, Pairing};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, DecoderSizes, Ffn, FfnShape, Projection, RopeConfig, Tensors,
-    attention, attention_scale, ffn, output_matrix, shown, wanted_rows,
+    Decoder, DecoderSizes, FfnShape, PlainAttention, PlainLayer, RopeConfig, Tensors, attention_scale, described, plain,
 };
 use crate::chat;
 
@@ -28,16 +27,13 @@ impl Family for Qwen {
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
         let config = Config::read(checkpoint)?;
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
-        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
-        let logits = forward(&mut graph, &config, &weights);
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: None,
-            chat: chat::qwen(),
-        })
+        let t = &mut Tensors::new(checkpoint, &mut graph);
+        let Config { sizes, rope, ffn, .. } = &config;
+        let layer = |t: &mut Tensors<'_>, i: usize| PlainLayer::declare(t, sizes, ffn, i, config.head_norms);
+        let weights = Decoder::declare(t, sizes.table(), sizes.layers, layer)?;
+        let how = PlainAttention { rope, rope_factors: None, scale: config.attention_scale };
+        let logits = plain(&mut graph, &weights, sizes.norm_eps, how);
+        described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::qwen())
     }
 }
 
@@ -63,73 +59,4 @@ impl Config {
             sizes,
         })
     }
-}
-
-struct Weights {
-    embed: String,
-    layers: Vec<Layer>,
-    output_norm: String,
-    output: Projection,
-}
-
-struct Layer {
-    attn_norm: String,
-    attn: AttentionWeights,
-    ffn_norm: String,
-    ffn: Ffn,
-}
-
-impl Weights {
-    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
-        let DecoderSizes { layers, hidden, vocab, .. } = c.sizes;
-        Ok(Weights {
-            embed: t.plain("token_embd", &[vocab, hidden])?,
-            layers: (0..layers).map(|i| Layer::declare(&mut t.layer(i), c, i)).collect::<Result<_, _>>()?,
-            output_norm: t.plain("output_norm", &[hidden])?,
-            output: output_matrix(t, vocab, hidden)?,
-        })
-    }
-}
-
-impl Layer {
-    fn declare(t: &mut Tensors<'_>, c: &Config, i: usize) -> Result<Self, FamilyError> {
-        let hidden = c.sizes.hidden;
-        let attn = AttentionWeights::declare(t, AttentionShape::of(&c.sizes, i))?;
-        Ok(Layer {
-            attn_norm: t.plain("attn_norm", &[hidden])?,
-            attn: if c.head_norms { attn.with_head_norms(t)? } else { attn },
-            ffn_norm: t.plain("ffn_norm", &[hidden])?,
-            ffn: Ffn::declare(t, &c.ffn, i, hidden)?,
-        })
-    }
-}
-
-fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
-    let eps = c.sizes.norm_eps;
-    let ids = g.input("tokens", InputSource::TokenIds);
-    let positions = g.input("positions", InputSource::Positions);
-    let how = Attending {
-        positions: &positions,
-        rope: Some(&c.rope),
-        rope_factors: None,
-        scale: c.attention_scale,
-        window: None,
-        norm_eps: eps,
-    };
-    let mut x = g.embed("embed", &ids, &w.embed, 1.0);
-    for (i, layer) in w.layers.iter().enumerate() {
-        g.layer(Some(i));
-        let h = g.rms_norm("attn_norm", &x, Some(&layer.attn_norm), eps, None);
-        let mut a = attention(g, &h, &layer.attn, how);
-        if i + 1 == w.layers.len() {
-            [x, a] = wanted_rows(g, [("residual_rows", &x), ("attn_rows", &a)]);
-        }
-        x = g.add("attn_residual", &x, &a);
-        let h = g.rms_norm("ffn_norm", &x, Some(&layer.ffn_norm), eps, None);
-        let f = ffn(g, &h, &layer.ffn, Act::Silu);
-        x = g.add("layer_out", &x, &f);
-    }
-    g.layer(None);
-    let h = g.rms_norm("output_norm", &x, Some(&w.output_norm), eps, None);
-    w.output.apply(g, "logits", &h)
 }

@@ -9,9 +9,9 @@ use bantam_graph::{Act, Graph, GraphBuilder, InputSource, Pairing};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, Ffn, FfnShape, GatedAttention,
-    Hybrid, MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, draft_output, extent_opt,
-    ffn, output_matrix, shown, trunk_layers,
+    Attending, AttentionShape, Decoder, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, Ffn, FfnShape,
+    GatedAttention, Hybrid, MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, described,
+    draft_output, extent_opt, ffn, trunk_layers,
 };
 use crate::{chat, hf};
 
@@ -36,17 +36,14 @@ impl Family for Qwen35 {
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
         let config = Config::read(checkpoint)?;
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
-        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
+        let t = &mut Tensors::new(checkpoint, &mut graph);
+        let layer = |t: &mut Tensors<'_>, i: usize| Layer::declare(t, &config, i);
+        let weights = Decoder::declare(t, config.sizes.table(), config.trunk_layers, layer)?;
         let logits = forward(&mut graph, &config, &weights);
         let draft = config.drafts().then(|| draft_graph(checkpoint, &config, Origin::Model)).transpose()?;
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: draft.map(|graph| chain(TAP, graph)),
-            chat: chat::qwen35(),
-        })
+        let model =
+            described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::qwen35())?;
+        Ok(Model { draft: draft.map(|graph| chain(TAP, graph)), ..model })
     }
 
     fn hf_architectures(&self) -> &'static [&'static str] {
@@ -120,13 +117,6 @@ impl Config {
     }
 }
 
-struct Weights {
-    embed: String,
-    layers: Vec<Layer>,
-    output_norm: String,
-    output: Projection,
-}
-
 struct Layer {
     mixer_norm: String,
     mixer: Mixer,
@@ -137,18 +127,6 @@ struct Layer {
 enum Mixer {
     DeltaNet(DeltaNet),
     Attention(GatedAttention),
-}
-
-impl Weights {
-    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
-        let DecoderSizes { hidden, vocab, .. } = c.sizes;
-        Ok(Weights {
-            embed: t.plain("token_embd", &[vocab, hidden])?,
-            layers: (0..c.trunk_layers).map(|i| Layer::declare(&mut t.layer(i), c, i)).collect::<Result<_, _>>()?,
-            output_norm: t.plain("output_norm", &[hidden])?,
-            output: output_matrix(t, vocab, hidden)?,
-        })
-    }
 }
 
 impl Layer {
@@ -181,7 +159,7 @@ impl Layer {
 }
 
 /// All rows go through all layers, and the last norm: a draft may come with another file, and taps them.
-fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
+fn forward(g: &mut GraphBuilder, c: &Config, w: &Decoder<Layer>) -> String {
     let ids = g.input("tokens", InputSource::TokenIds);
     let positions = g.input("positions", InputSource::Positions);
     let mut x = g.embed("embed", &ids, &w.embed, 1.0);

@@ -16,8 +16,8 @@ use self::{
     latent::{Latent, LatentShape},
 };
 use crate::blocks::{
-    DraftInput, Ffn, FfnShape, MixtureShape, ModelSizes, Origin, PerLayer, Projection, Routing, Tensors, chain, counts,
-    draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, glu_limits, output_matrix, scoring, shown,
+    Decoder, DraftInput, Ffn, FfnShape, MixtureShape, ModelSizes, Origin, PerLayer, Projection, Routing, Tensors,
+    chain, counts, described, draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, glu_limits, scoring,
     weights_scale,
 };
 use crate::{chat, hf};
@@ -43,17 +43,14 @@ impl Family for Bailing {
     fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
         let config = Config::read(checkpoint)?;
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
-        let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
+        let t = &mut Tensors::new(checkpoint, &mut graph);
+        let layer = |t: &mut Tensors<'_>, i: usize| Layer::declare(t, &config, i);
+        let weights = Decoder::declare(t, config.sizes.table(), config.sizes.layers, layer)?;
         let logits = forward(&mut graph, &config, &weights);
         let draft = config.sizes.draft_block.map(|block| draft_graph(checkpoint, &config, block, Origin::Model));
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: draft.transpose()?.map(|graph| chain(TAP, graph)),
-            chat: chat::bailing(),
-        })
+        let model =
+            described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::bailing())?;
+        Ok(Model { draft: draft.transpose()?.map(|graph| chain(TAP, graph)), ..model })
     }
 
     fn hf_architectures(&self) -> &'static [&'static str] {
@@ -156,13 +153,6 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
     Ok(MixtureShape { routing, width, shared_width: Some(shared) })
 }
 
-struct Weights {
-    embed: String,
-    layers: Vec<Layer>,
-    output_norm: String,
-    output: Projection,
-}
-
 struct Layer {
     mixer_norm: String,
     mixer: Mixer,
@@ -173,18 +163,6 @@ struct Layer {
 enum Mixer {
     Delta(Box<Delta>),
     Latent(Box<Latent>),
-}
-
-impl Weights {
-    fn declare(t: &mut Tensors<'_>, c: &Config) -> Result<Self, FamilyError> {
-        let ModelSizes { layers, hidden, vocab, .. } = c.sizes;
-        Ok(Weights {
-            embed: t.plain("token_embd", &[vocab, hidden])?,
-            layers: (0..layers).map(|i| Layer::declare(&mut t.layer(i), c, i)).collect::<Result<_, _>>()?,
-            output_norm: t.plain("output_norm", &[hidden])?,
-            output: output_matrix(t, vocab, hidden)?,
-        })
-    }
 }
 
 impl Layer {
@@ -215,7 +193,7 @@ impl Layer {
 }
 
 /// All rows go through all layers, and the last norm: a draft may come with another file, and taps them.
-fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
+fn forward(g: &mut GraphBuilder, c: &Config, w: &Decoder<Layer>) -> String {
     let ids = g.input("tokens", InputSource::TokenIds);
     let positions = g.input("positions", InputSource::Positions);
     let mut x = g.embed("embed", &ids, &w.embed, 1.0);

@@ -66,6 +66,11 @@ pub(crate) struct DecoderSizes {
 }
 
 impl DecoderSizes {
+    /// Shape of the embedding table.
+    pub(crate) fn table(&self) -> [usize; 2] {
+        [self.vocab, self.hidden]
+    }
+
     /// Reads the sizes and checks them against each other and the embedding table.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 mod attention;
 mod config;
 mod convolution;
+mod decoder;
 mod delta_net;
 mod draft;
 mod ffn;
@@ -22,6 +23,7 @@ pub(crate) use attention::{
 };
 pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt, positive_opt};
 pub(crate) use convolution::{Convolution, conv_taps};
+pub(crate) use decoder::{Decoder, PlainAttention, PlainLayer, plain};
 pub(crate) use delta_net::{DeltaNet, DeltaNetShape};
 pub(crate) use draft::{DraftInput, chain, draft_output, trunk_layers};
 pub(crate) use ffn::{Ffn, FfnShape, Gated, dense_layers, dense_width, ffn, glu_limits};
@@ -37,17 +39,26 @@ pub(crate) use state_space::{StateSpace, StateSpaceShape};
 pub(crate) use tensors::{Origin, Projection, Tensors, output_matrix};
 pub(crate) use windows::{Period, Windows};
 
-use bantam_family_api::{Checkpoint, FamilyError, MetaValue};
-use bantam_graph::GraphBuilder;
+use bantam_family_api::{ChatFormat, Checkpoint, FamilyError, MetaValue, Model};
+use bantam_graph::{Graph, GraphBuilder};
 use serde::Serialize;
 
-/// A configuration as `inspect` shows it.
+/// The description of a model without a draft, its configuration as `inspect` shows it.
 ///
 /// # Errors
-/// If it holds a value that has no JSON form.
-pub(crate) fn shown(config: &impl Serialize) -> Result<serde_json::Map<String, serde_json::Value>, FamilyError> {
+/// If the configuration holds a value that has no JSON form.
+pub(crate) fn described(
+    checkpoint: &Checkpoint,
+    config: &impl Serialize,
+    context_length: usize,
+    text: Graph,
+    chat: ChatFormat,
+) -> Result<Model, FamilyError> {
+    let architecture = checkpoint.architecture.clone();
     match serde_json::to_value(config) {
-        Ok(serde_json::Value::Object(map)) => Ok(map),
+        Ok(serde_json::Value::Object(config)) => {
+            Ok(Model { architecture, config, context_length, text, draft: None, chat })
+        }
         Ok(other) => Err(FamilyError::Unsupported(format!("the configuration is no JSON object: {other}"))),
         Err(e) => Err(FamilyError::Unsupported(format!("the configuration has no JSON form: {e}"))),
     }

@@ -32,6 +32,11 @@ pub(crate) struct ModelSizes {
 }
 
 impl ModelSizes {
+    /// Shape of the embedding table.
+    pub(crate) fn table(&self) -> [usize; 2] {
+        [self.vocab, self.hidden]
+    }
+
     /// Reads the sizes and checks them against the embedding table.
     ///
     /// # Errors

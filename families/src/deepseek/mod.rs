@@ -20,7 +20,7 @@ use self::{
     streams::{Around, Head, StreamConfig},
 };
 use crate::blocks::{
-    DraftInput, ModelSizes, Origin, Positions, Projection, Tensors, chain, draft_fits, draft_output, shown,
+    DraftInput, ModelSizes, Origin, Positions, Projection, Tensors, chain, described, draft_fits, draft_output,
 };
 use crate::chat;
 
@@ -49,14 +49,7 @@ impl Family for DeepSeek {
         let mut graph = GraphBuilder::new(&checkpoint.architecture);
         let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
         let logits = forward(&mut graph, &config, &weights);
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: None,
-            chat: chat::deepseek(),
-        })
+        described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::deepseek())
     }
 
     fn draft_architectures(&self) -> &'static [&'static str] {

@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, GatedAttention, Hybrid, Mixture,
-    MixtureShape, Origin, Positions, Projection, RopeConfig, Tensors, attention_scale, chain, extent_opt,
-    output_matrix, shown, trunk_layers,
+    MixtureShape, Origin, Positions, Projection, RopeConfig, Tensors, attention_scale, chain, described, extent_opt,
+    output_matrix, trunk_layers,
 };
 use crate::chat;
 use indexer::{Indexer, IndexerConfig};
@@ -49,14 +49,9 @@ impl Family for Qwen4Exp {
         let weights = Weights::declare(&mut Tensors::new(checkpoint, &mut graph), &config)?;
         let [logits, streams] = forward(&mut graph, &config, &weights);
         let draft = config.drafts().then(|| draft_graph(checkpoint, &config, Origin::Model)).transpose()?;
-        Ok(Model {
-            architecture: checkpoint.architecture.clone(),
-            config: shown(&config)?,
-            context_length: config.sizes.context_length,
-            text: graph.finish(&logits)?,
-            draft: draft.map(|graph| chain(&streams, graph)),
-            chat: chat::qwen35(),
-        })
+        let model =
+            described(checkpoint, &config, config.sizes.context_length, graph.finish(&logits)?, chat::qwen35())?;
+        Ok(Model { draft: draft.map(|graph| chain(&streams, graph)), ..model })
     }
 
     fn draft_architectures(&self) -> &'static [&'static str] {

@@ -283,3 +283,26 @@ fn a_reader_that_stops_early_is_no_failure() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn a_probe_goes_on_from_state_that_another_process_saved() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let (model, state) = (model("qwen3-dense"), path("state"));
+    let whole = json(&["probe", &model, "--tokens", "5,9,2,7,7,3,1", "--greedy", "4", "--logits", &path("whole")]);
+    succeed(&["probe", &model, "--tokens", "5,9,2,7", "--save", &state]);
+    let restore = ["probe", &model, "--tokens", "5,9,2,7,7,3,1", "--greedy", "4", "--restore", &state];
+    let rest = json(&[&restore[..], &["--logits", &path("rest")]].concat());
+    assert_eq!(rest["greedy"], whole["greedy"]);
+    assert_eq!(rest["counters"]["reused_tokens"], 4);
+    let (whole, rest) = (fs::read(path("whole")).unwrap(), fs::read(path("rest")).unwrap());
+    assert!(whole.ends_with(&rest) && rest.len() * 7 == whole.len() * 3, "bytes of the rows behind the restored ones");
+
+    let other_type = fail(1, &[&restore[..], &["--kv", "f16"]].concat());
+    assert!(other_type.contains("another model or configuration"), "{other_type}");
+    let mut damaged = fs::read(&state).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(&state, damaged).unwrap();
+    assert!(fail(1, &restore).contains("damaged snapshot"));
+}

@@ -3,6 +3,7 @@
 use std::{
     path::Path,
     process::{Command, Stdio},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use bantam_runtime::probe::{ProbeConfig, Rest};
@@ -22,9 +23,11 @@ struct Counters {
 
 /// Runs `bantam probe --restore` on the same model and tokens.
 pub(super) fn compute(config: &ProbeConfig, snapshot: &[u8]) -> Result<Rest, String> {
-    let folder = std::env::temp_dir().join(format!("bantam-probe-{}", std::process::id()));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    let folder = std::env::temp_dir().join(format!("bantam-probe-{}-{now}", std::process::id()));
     let named = |e: std::io::Error| format!("{}: {e}", folder.display());
-    std::fs::create_dir_all(&folder).map_err(named)?;
+    // Fails if it exists: whoever made it may read or change what is put there.
+    std::fs::create_dir(&folder).map_err(named)?;
     let rest = compute_in(&folder, config, snapshot);
     std::fs::remove_dir_all(&folder).map_err(named)?;
     rest

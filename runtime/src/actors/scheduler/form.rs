@@ -126,7 +126,8 @@ impl SchedulerState {
         }
         sequence.published = lease.len();
         if sequence.share {
-            sequence.cuts.add(branch);
+            // Where the next request that begins like this one goes on; one that is the same computes its last token.
+            sequence.cuts.add(branch.min(at_most));
         }
         sequence.grown_to = 0;
         sequence.lease = Some(lease);

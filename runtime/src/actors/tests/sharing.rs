@@ -58,6 +58,17 @@ async fn the_third_conversation_goes_on_where_the_second_parted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_is_sent_again_and_again_is_computed_twice() {
+    let engine = hybrid().start().await;
+    let p = prompt(1, 0, 50);
+    let mut cached = Vec::new();
+    for _ in 0..3 {
+        cached.push(expect_exact(submit(&engine, &p, 3).await, &p, 3).await);
+    }
+    assert_eq!(cached, [0, 0, 49]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_message_is_found_again_when_the_answer_is_rewritten() {
     let setup = hybrid();
     let end = 40;

@@ -230,13 +230,15 @@ fn prefix(importer: &Importer<'_>) -> Result<&'static str, FamilyError> {
     })
 }
 
-/// Whether the output matrix is the embedding table, if the files say so.
+/// Whether the output matrix is the embedding table, if the key says so: it may stand beside the text model's keys or among
+/// them, and where the two differ the tensors tell.
 fn tied(configs: [Config<'_>; 2]) -> Result<Option<bool>, FamilyError> {
-    let mut tied = None;
-    for config in configs {
-        tied = config.bool_opt("tie_word_embeddings")?.or(tied);
+    const TIED: &str = "tie_word_embeddings";
+    let [outer, inner] = configs;
+    match (outer.bool_opt(TIED)?, inner.bool_opt(TIED)?) {
+        (Some(a), Some(b)) if a != b => Ok(None),
+        (outer, inner) => Ok(inner.or(outer)),
     }
-    Ok(tied)
 }
 
 fn experts(sizes: &Sizes) -> usize {

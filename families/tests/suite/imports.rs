@@ -202,6 +202,23 @@ fn the_text_model_may_stand_alone_or_under_another_prefix() {
 }
 
 #[test]
+fn the_output_matrix_is_tied_as_the_keys_say_or_else_the_tensors() {
+    let output = |outer: bool, inner: bool, present: bool| {
+        let mut checkpoint = qwen35("qwen35-dense").checkpoint.clone();
+        checkpoint.config.insert("tie_word_embeddings".into(), json!(outer));
+        text_config(&mut checkpoint.config).insert("tie_word_embeddings".into(), json!(inner));
+        if !present {
+            checkpoint.tensors.remove("lm_head.weight");
+        }
+        describe(&checkpoint).map(|model| model.text.weight("output.weight").is_some()).map_err(|e| e.to_string())
+    };
+    assert_eq!([output(true, true, true), output(true, true, false)], [Ok(false), Ok(false)]);
+    assert_eq!([output(true, false, true), output(false, true, false)], [Ok(true), Ok(false)]);
+    assert_eq!(output(false, false, true), Ok(true));
+    assert!(output(false, false, false).unwrap_err().contains("lm_head.weight"));
+}
+
+#[test]
 fn a_draft_block_whose_tensors_were_left_out_is_not_described() {
     let mut without = qwen35("qwen35-mtp").checkpoint.clone();
     without.tensors.retain(|name, _| !name.starts_with("mtp."));

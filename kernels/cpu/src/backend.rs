@@ -67,7 +67,6 @@ impl Backend for CpuBackend {
     ) -> Result<Box<dyn Program>, CompileError> {
         link(graphs)?;
         let checked = graphs.iter().map(|graph| check(graph)).collect::<Result<Vec<_>, GraphError>>()?;
-        checked.iter().try_for_each(compile::covered)?;
         let (pools, layouts) = compile::layout(&checked, options)?;
         let (mut weights, indexes) = compile::load(graphs, weights, self.isa, progress)?;
         let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows };

@@ -5,10 +5,10 @@ use std::{ops::Range, sync::Arc};
 use bantam_backend::{Program, RecurrentGroup, StateGroup, Step, StepError, Trace};
 
 use crate::{
-    attention::{self, Cut, Partials, PieceScratch},
+    attention::{self, Cut, Partials, PieceScratch, top_keys::Candidates},
     compile::{
         MaxRows, Plan, Plans, Weights,
-        ir::{Entry, Value, ValueId},
+        ir::{Best, Entry, Value, ValueId},
     },
     exec::{
         self,
@@ -94,13 +94,15 @@ impl CpuProgram {
     pub(crate) fn new(parts: Parts) -> Option<Self> {
         let Parts { team, isa, weights, weight_bytes_per_token, pools, graphs, max } = parts;
         let (places, members) = (attention::places(team.threads()), team.threads());
-        let attends = graphs.iter().flat_map(|g| g.plans.fast.attentions());
-        let (k_dim, v_dim) = attends.fold((0, 0), |(k, v), (_, a)| (k.max(a.k.dim), v.max(a.v.dim)));
+        let attends = graphs.iter().flat_map(|g| g.plans.plain.attentions());
+        let (k_dim, v_dim) = attends.fold((0, 0), |(k, v), (_, a)| (k.max(a.k.dim), v.max(a.value_dim)));
+        let choices: Vec<Best> = graphs.iter().flat_map(|g| g.plans.plain.choices()).copied().collect();
         let strips = graphs.iter().map(|g| g.plans.fast.strip_rows()).max().unwrap_or(0);
         let linear: Option<Vec<Scratch>> = (0..members).map(|_| Scratch::new()).collect();
         let scratch = linear?.into_iter().map(|linear| MemberScratch {
             linear,
             piece: PieceScratch::new(k_dim, v_dim),
+            candidates: Candidates::new(&choices),
             strips: vec![[[0.0; LANES]; STRIP / LANES]; strips],
         });
         let compiled = |GraphParts { plans, demands, slots }| {

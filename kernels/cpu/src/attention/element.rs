@@ -15,6 +15,9 @@ pub(crate) trait Element {
     /// 16 numbers as floats, exactly.
     fn load<S: Floats>(simd: S, bits: &[Self::Bits; LANES]) -> S::F;
 
+    /// A number as a float, exactly.
+    fn value(bits: Self::Bits) -> f32;
+
     /// Rounds floats to stored numbers, ties to even.
     fn store(values: &[f32], bits: &mut [Self::Bits]);
 }
@@ -34,6 +37,11 @@ impl Element for Single {
         simd.load(bits)
     }
 
+    #[inline(always)]
+    fn value(bits: f32) -> f32 {
+        bits
+    }
+
     fn store(values: &[f32], bits: &mut [f32]) {
         bits.copy_from_slice(values);
     }
@@ -47,6 +55,11 @@ impl Element for Half {
         simd.load_f16(bits)
     }
 
+    #[inline(always)]
+    fn value(bits: u16) -> f32 {
+        f16::from_bits(bits).to_f32()
+    }
+
     fn store(values: &[f32], bits: &mut [u16]) {
         bits.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values);
     }
@@ -58,6 +71,11 @@ impl Element for Brain {
     #[inline(always)]
     fn load<S: Floats>(simd: S, bits: &[u16; LANES]) -> S::F {
         simd.load_bf16(bits)
+    }
+
+    #[inline(always)]
+    fn value(bits: u16) -> f32 {
+        bf16::from_bits(bits).to_f32()
     }
 
     fn store(values: &[f32], bits: &mut [u16]) {

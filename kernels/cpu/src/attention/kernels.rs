@@ -105,8 +105,8 @@ impl Softmax {
 pub(super) struct Soften<'a> {
     /// Scores, to become probabilities.
     pub(super) rows: &'a mut [Row],
-    /// The keys of the block that each query sees.
-    pub(super) visible: &'a [Range<usize>],
+    /// The keys of the block that each query sees, a bit for each.
+    pub(super) visible: &'a [u32],
     /// The softmax so far.
     pub(super) softmax: &'a mut [Softmax],
     /// Factor that brings earlier sums to the new greatest score.
@@ -121,11 +121,13 @@ impl Kernel for Soften<'_> {
         let queries = self.rows.iter_mut().zip(self.visible).zip(self.softmax).zip(self.corrections);
         for (((row, visible), softmax), correction) in queries {
             *correction = 1.0;
-            if visible.is_empty() {
+            if *visible == 0 {
                 continue;
             }
-            for hidden in [0..visible.start, visible.end..PAGE_ROWS] {
-                row[hidden].fill(f32::NEG_INFINITY);
+            if *visible != u32::MAX {
+                for (i, score) in row.iter_mut().enumerate() {
+                    *score = if visible >> i & 1 == 1 { *score } else { f32::NEG_INFINITY };
+                }
             }
             let (halves, _) = row.as_chunks_mut::<LANES>();
             let [low, high] = halves else { continue };

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use super::kernels::{Softmax, padded};
 use crate::{
+    isa::Isa,
     memory::Zeroed,
-    simd::{Floats, Kernel, LANES, math},
+    simd::{Floats, Kernel, LANES, math, with_floats},
 };
 
 /// Places for results of segments, at most; a step that would need more leaves tiles uncut.
@@ -36,13 +37,45 @@ impl Totals {
         self.greatest.fill(f32::NEG_INFINITY);
     }
 
-    /// Writes the result of query `index`.
-    pub(super) fn write(&self, index: usize, out: &mut [f32]) {
-        let stride = padded(out.len());
-        let weight = self.weights[index];
-        for (out, sum) in out.iter_mut().zip(&self.sums[index * stride..]) {
-            *out = sum / weight;
+    /// Writes the result of query `index`: zeros if it saw no key. A sink is the score of one more key, of a value of zeros.
+    pub(super) fn write(&self, isa: Isa, index: usize, sink: Option<f32>, out: &mut [f32]) {
+        let (stride, seen) = (padded(out.len()), self.greatest[index]);
+        if seen == f32::NEG_INFINITY {
+            return out.fill(0.0);
         }
+        let sums = &self.sums[index * stride..];
+        match sink {
+            None => {
+                let weight = self.weights[index];
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum / weight);
+            }
+            Some(sink) => {
+                let share = with_floats(isa, WithSink { seen, weight: self.weights[index], sink });
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * share);
+            }
+        }
+    }
+}
+
+/// What a query's sums are multiplied by where a sink takes part in its softmax.
+struct WithSink {
+    /// The greatest score.
+    seen: f32,
+    /// The sum of `e^(score − greatest)`.
+    weight: f32,
+    /// The sink's score.
+    sink: f32,
+}
+
+impl Kernel for WithSink {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) -> f32 {
+        let greatest = s.splat(if self.sink > self.seen { self.sink } else { self.seen });
+        let keys = math::exp(s, s.sub(s.splat(self.seen), greatest));
+        let sink = math::exp(s, s.sub(s.splat(self.sink), greatest));
+        s.greatest(s.div(keys, s.fma(s.splat(self.weight), keys, sink)))
     }
 }
 

@@ -2,16 +2,19 @@
 //!
 //! Queries walk the keys in blocks of a page, on a grid anchored at the sequence's first token, with a softmax that is
 //! corrected as greater scores come. Every [`SEGMENT`] blocks the softmax starts anew and the finished segment is merged
-//! into the total. A query's blocks, segments and order of sums depend on its position alone, and keys that it does not
+//! into the total. So do blocks of keys from other sources, after those of the cache (`sight`). A query's blocks, segments and order of sums depend on its position alone, and keys that it does not
 //! see take no part in any sum: so its bits do not depend on how the work is cut (`pieces`).
 
+mod blocks;
 pub(crate) mod element;
 mod kernels;
 mod merge;
 mod pieces;
 mod quantized;
 mod run;
+pub(crate) mod sight;
 pub(crate) mod store;
+pub(crate) mod top_keys;
 
 pub(crate) use merge::{Partials, places};
 pub(crate) use pieces::{Cut, Pieces};

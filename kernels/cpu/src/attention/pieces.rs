@@ -11,8 +11,14 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use super::{SEGMENT, SLOTS, TILE_QUERIES, kernels::QUERY_GROUP};
-use crate::{compile::ir::Attend, pool::PAGE_ROWS, step::RowMap};
+use bantam_backend::Step;
+
+use super::{
+    SLOTS, TILE_QUERIES,
+    kernels::QUERY_GROUP,
+    sight::{Sight, Spans, Stand},
+};
+use crate::{compile::ir::Attend, step::RowMap};
 
 /// Pieces per member to aim for, so that none waits long for the last.
 const PIECES_PER_MEMBER: usize = 4;
@@ -24,19 +30,19 @@ pub(crate) struct Cut {
     group: usize,
     /// Heads of keys.
     kv_heads: usize,
-    /// Keys that a query sees.
-    window: Option<usize>,
+    /// What a query sees.
+    sight: Sight,
 }
 
 impl Cut {
     /// Of an attention.
     pub(crate) fn of(attend: &Attend) -> Self {
-        Cut { group: attend.group(), kv_heads: attend.k.heads, window: attend.window }
+        Cut { group: attend.group(), kv_heads: attend.k.heads, sight: attend.sight }
     }
 
-    /// The first key that a query at `position` sees.
-    pub(crate) fn first_key(&self, position: usize) -> usize {
-        self.window.map_or(0, |w| (position + 1).saturating_sub(w))
+    /// What a query sees.
+    pub(crate) fn sight(&self) -> &Sight {
+        &self.sight
     }
 }
 
@@ -46,14 +52,10 @@ struct Tile {
     sequence: usize,
     queries: Range<usize>,
     /// Blocks of keys that some query sees.
-    blocks: Range<usize>,
+    spans: Spans,
 }
 
 impl Tile {
-    fn segments(&self) -> usize {
-        self.blocks.end.div_ceil(SEGMENT) - self.blocks.start / SEGMENT
-    }
-
     /// Heads of keys that a piece can take at once.
     fn heads_at_once(&self, kv_heads: usize) -> usize {
         if self.queries.len() <= QUERY_GROUP { kv_heads.min(SLOTS / QUERY_GROUP) } else { 1 }
@@ -69,8 +71,10 @@ pub(crate) struct Piece {
     pub(crate) queries: Range<usize>,
     /// Heads of keys.
     pub(crate) heads: Range<usize>,
-    /// Blocks of keys.
-    pub(crate) blocks: Range<usize>,
+    /// Blocks of keys of the tile.
+    pub(crate) spans: Spans,
+    /// Segments of them.
+    pub(crate) segments: Range<usize>,
     /// Where the segments of a tile meet that was cut.
     pub(crate) shared: Option<SharedTile>,
 }
@@ -78,8 +82,6 @@ pub(crate) struct Piece {
 /// A tile with some heads that several pieces work on.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedTile {
-    /// All blocks of the tile.
-    pub(crate) blocks: Range<usize>,
     /// First of the places for its segments' results: `[segment][head][query]`.
     pub(crate) first_place: usize,
     /// Index of the count of its pieces.
@@ -143,11 +145,11 @@ impl Pieces {
     }
 
     /// Cuts the rows of a step.
-    pub(crate) fn lay_out(&mut self, rows: &RowMap) {
-        self.cut_tiles(rows);
+    pub(crate) fn lay_out(&mut self, rows: &RowMap, step: &Step) {
+        self.cut_tiles(rows, step);
         self.pieces.clear();
         let cut = self.cut;
-        let cost = |t: &Tile, heads: usize| t.queries.len() * t.blocks.len() * heads;
+        let cost = |t: &Tile, heads: usize| t.queries.len() * t.spans.blocks() * heads;
         let total: usize = self.tiles.iter().map(|t| cost(t, cut.kv_heads)).sum();
         let target = total.div_ceil(PIECES_PER_MEMBER * self.members).max(1);
         let (mut place, mut count) = (0, 0);
@@ -156,15 +158,16 @@ impl Pieces {
             let at_once = self.heads_at_once(&tile);
             for first in (0..cut.kv_heads).step_by(at_once) {
                 let heads = first..(first + at_once).min(cut.kv_heads);
-                let parts = (cost(&tile, heads.len()) / target).min(tile.segments());
-                let places = tile.segments() * heads.len() * tile.queries.len();
+                let parts = (cost(&tile, heads.len()) / target).min(tile.spans.segments());
+                let places = tile.spans.segments() * heads.len() * tile.queries.len();
                 let fits = place + places <= self.places && count < self.unfinished.len();
                 if self.members > 1 && parts > 1 && fits {
                     self.share(&tile, &heads, parts, place, count);
                     (place, count) = (place + places, count + 1);
                 } else {
-                    let Tile { sequence, queries, blocks } = tile.clone();
-                    self.pieces.push(Piece { sequence, queries, heads, blocks, shared: None });
+                    let Tile { sequence, queries, spans } = tile.clone();
+                    let segments = 0..spans.segments();
+                    self.pieces.push(Piece { sequence, queries, heads, spans, segments, shared: None });
                 }
             }
         }
@@ -173,40 +176,48 @@ impl Pieces {
     /// Heads of keys that pieces of a tile take together: fewer where there would be too few pieces for all members.
     fn heads_at_once(&self, tile: &Tile) -> usize {
         let most = tile.heads_at_once(self.cut.kv_heads);
-        let pieces = self.tiles.len() * tile.segments() * self.cut.kv_heads.div_ceil(most);
+        let pieces = self.tiles.len() * tile.spans.segments() * self.cut.kv_heads.div_ceil(most);
         let wanted = PIECES_PER_MEMBER * self.members;
         if self.members == 1 || pieces >= wanted { most } else { (most * pieces / wanted).max(1) }
     }
 
-    fn cut_tiles(&mut self, rows: &RowMap) {
+    fn cut_tiles(&mut self, rows: &RowMap, step: &Step) {
         self.tiles.clear();
-        let group = self.cut.group;
+        let Cut { group, sight, .. } = self.cut;
         let mut first = 0;
         for run in rows.sequences.chunk_by(|a, b| a == b) {
+            let sequence = run[0] as usize;
             let end = first + run.len() * group;
             while first < end {
-                let queries = first..end.min(first + TILE_QUERIES);
+                let limit = if sight.is_by_row() { (first / group + 1) * group } else { end };
+                let queries = first..limit.min(first + TILE_QUERIES);
                 first = queries.end;
                 // Positions rise within a sequence.
-                let position = |query: usize| rows.positions[query / group] as usize;
-                let from = self.cut.first_key(position(queries.start)) / PAGE_ROWS;
-                let to = position(queries.end - 1) / PAGE_ROWS + 1;
-                self.tiles.push(Tile { sequence: run[0] as usize, queries, blocks: from..to });
+                let stand = |query: usize| rows.stand(query / group, step);
+                let spans = sight.spans(stand(queries.start), stand(queries.end - 1));
+                self.tiles.push(Tile { sequence, queries, spans });
             }
         }
     }
 
     /// Cuts a tile into `parts` pieces, at segments.
     fn share(&mut self, tile: &Tile, heads: &Range<usize>, parts: usize, first_place: usize, count: usize) {
-        let (first, segments) = (tile.blocks.start / SEGMENT, tile.segments());
-        let bound = |part: usize| (first + segments * part / parts) * SEGMENT;
-        let shared = SharedTile { blocks: tile.blocks.clone(), first_place, count, pieces: parts as u32 };
+        let bound = |part: usize| tile.spans.segments() * part / parts;
+        let shared = SharedTile { first_place, count, pieces: parts as u32 };
         for part in 0..parts {
-            let blocks = bound(part).max(tile.blocks.start)..bound(part + 1).min(tile.blocks.end);
-            let (sequence, queries, heads) = (tile.sequence, tile.queries.clone(), heads.clone());
-            self.pieces.push(Piece { sequence, queries, heads, blocks, shared: Some(shared.clone()) });
+            let Tile { sequence, queries, spans } = tile.clone();
+            let (heads, segments) = (heads.clone(), bound(part)..bound(part + 1));
+            self.pieces.push(Piece { sequence, queries, heads, spans, segments, shared: Some(shared.clone()) });
         }
         self.unfinished[count].store(parts as u32, Ordering::Relaxed);
+    }
+}
+
+impl RowMap {
+    /// Where the query of a row stands.
+    pub(super) fn stand(&self, row: usize, step: &Step) -> Stand {
+        let sequence = &step.sequences[self.sequences[row] as usize];
+        Stand { position: self.positions[row] as usize, start: sequence.start, rows: sequence.rows }
     }
 }
 
@@ -214,18 +225,28 @@ impl Pieces {
 mod tests {
     use std::collections::HashMap;
 
+    use bantam_backend::SequenceStep;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{
+        attention::sight::{CompressedSight, Own, Source},
+        pool::PAGE_ROWS,
+    };
 
-    fn rows(sequences: &[(usize, usize)]) -> RowMap {
-        let mut map = RowMap::default();
-        for (s, (start, len)) in sequences.iter().enumerate() {
-            map.positions.extend((*start..start + len).map(|p| p as u32));
-            map.sequences.extend(std::iter::repeat_n(s as u32, *len));
-            map.tokens.extend(std::iter::repeat_n(0, *len));
+    fn step(sequences: &[(usize, usize)]) -> (RowMap, Step) {
+        let (mut map, mut step) = (RowMap::default(), Step::default());
+        for (s, &(start, rows)) in sequences.iter().enumerate() {
+            map.positions.extend((start..start + rows).map(|p| p as u32));
+            map.sequences.extend(std::iter::repeat_n(s as u32, rows));
+            map.tokens.extend(std::iter::repeat_n(0, rows));
+            step.sequences.push(SequenceStep { start, rows, ..SequenceStep::default() });
         }
-        map
+        (map, step)
+    }
+
+    fn sight(window: Option<usize>) -> Sight {
+        Sight { window, own: Own::Stored, block: None, compressed: None }
     }
 
     proptest! {
@@ -233,41 +254,57 @@ mod tests {
         fn every_query_meets_every_block_once(
             sequences in prop::collection::vec((0usize..20_000, 1usize..40), 1..5),
             (group, kv_heads) in (1usize..40, 1usize..9),
-            window in prop::option::of(1usize..3000),
+            (window, chosen) in (prop::option::of(1usize..3000), prop::option::of(1usize..700)),
+            own in prop::sample::select(vec![Own::Stored, Own::Beside, Own::Missing]),
             (members, places) in (1usize..9, 0usize..4000),
         ) {
-            let (cut, map) = (Cut { group, kv_heads, window }, rows(&sequences));
+            let compressed = Some(CompressedSight { stride: 4, chosen, own: true });
+            let cut = Cut { group, kv_heads, sight: Sight { own, compressed, ..sight(window) } };
+            let (map, step) = step(&sequences);
             let mut pieces = Pieces::with_capacity(cut, map.len(), members, places);
             let capacity = pieces.pieces.capacity();
-            pieces.lay_out(&map);
+            pieces.lay_out(&map, &step);
             prop_assert_eq!(pieces.pieces.capacity(), capacity, "no growth within a step");
-            let mut met: HashMap<(usize, usize), Vec<Range<usize>>> = HashMap::new();
+            let mut met: HashMap<(usize, usize), Vec<(Source, usize)>> = HashMap::new();
             for i in 0..pieces.len() {
                 let piece = pieces.piece(i);
                 prop_assert!(piece.heads.len() * piece.queries.len().next_multiple_of(QUERY_GROUP) <= SLOTS);
                 if let Some(shared) = &piece.shared {
-                    let results = Tile { sequence: 0, queries: piece.queries.clone(), blocks: shared.blocks.clone() };
-                    let end = results.segments() * piece.heads.len() * piece.queries.len();
-                    prop_assert!(shared.first_place + end <= places);
+                    let end = piece.spans.segments() * piece.heads.len() * piece.queries.len();
+                    prop_assert!(shared.first_place + end <= places, "results of segments have places");
                 }
                 for (query, head) in piece.queries.clone().flat_map(|q| piece.heads.clone().map(move |h| (q, h))) {
-                    met.entry((query, head)).or_default().push(piece.blocks.clone());
+                    let met = met.entry((query, head)).or_default();
+                    for (source, blocks) in piece.segments.clone().map(|segment| piece.spans.segment(segment)) {
+                        met.extend(blocks.map(|block| (source, block)));
+                    }
                 }
             }
             prop_assert_eq!(met.len(), map.len() * group * kv_heads);
-            for ((query, _), mut ranges) in met {
-                ranges.sort_by_key(|r| r.start);
-                prop_assert!(ranges.windows(2).all(|w| w[0].end == w[1].start && w[0].end % SEGMENT == 0));
-                let position = map.positions[query / group] as usize;
-                prop_assert!(ranges[0].start * PAGE_ROWS <= cut.first_key(position));
-                prop_assert!(ranges[ranges.len() - 1].end * PAGE_ROWS > position);
+            for ((query, _), mut met) in met {
+                let at = map.stand(query / group, &step);
+                let blocks = met.len();
+                met.sort_by_key(|(source, block)| (*source as usize, *block));
+                met.dedup();
+                prop_assert_eq!(met.len(), blocks, "no block is met twice");
+                for (source, block) in &met {
+                    let next = (*source, block + 1);
+                    let seen = cut.sight.mask(*source, block + 1, at, None) != 0;
+                    prop_assert!(!seen || met.contains(&next), "{next:?}");
+                }
+                let cached = cut.sight.cached(at);
+                prop_assert!(cached.is_empty() || met.contains(&(Source::Cache, cached.start / PAGE_ROWS)));
+                prop_assert!(cut.sight.complete(at) == 0 || met.contains(&(Source::Compressed, 0)));
+                prop_assert!(own != Own::Beside || met.contains(&(Source::Step, 0)));
             }
         }
 
         #[test]
         fn the_last_piece_of_a_tile_is_told(parts in 2u32..20) {
-            let mut pieces = Pieces::with_capacity(Cut { group: 1, kv_heads: 1, window: None }, 1, parts as usize, 10_000);
-            pieces.lay_out(&rows(&[(100_000, 1)]));
+            let cut = Cut { group: 1, kv_heads: 1, sight: sight(None) };
+            let (map, step) = step(&[(100_000, 1)]);
+            let mut pieces = Pieces::with_capacity(cut, 1, parts as usize, 10_000);
+            pieces.lay_out(&map, &step);
             let shared = pieces.piece(0).shared.clone().unwrap();
             for _layer in 0..2 {
                 let told: Vec<bool> = (0..pieces.len()).map(|_| pieces.finish(&shared)).collect();

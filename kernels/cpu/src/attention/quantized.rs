@@ -11,17 +11,27 @@ use crate::{
     simd::{Floats, Kernel, LANES},
 };
 
+/// The scale of a block.
+pub(super) fn scale(values: &[f32]) -> f16 {
+    let greatest = values.iter().fold(0.0f32, |greatest, x| greatest.max(x.abs()));
+    f16::from_f32(greatest / 127.0)
+}
+
+/// The integer of a number in a block of this scale.
+pub(super) fn code(x: f32, scale: f16) -> i8 {
+    let inverse = if scale.to_f32() > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
+    (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i8
+}
+
 /// Rounds a row to integers and writes it as row `place` of a head.
 ///
 /// # Safety
 /// `head` must be a head of `slot`, and nobody else may touch the row.
 pub(super) unsafe fn store(values: &[f32], slot: &StateSlot, head: *mut u8, place: usize) {
     for (block, values) in values.chunks(KV_BLOCK).enumerate() {
-        let greatest = values.iter().fold(0.0f32, |greatest, x| greatest.max(x.abs()));
-        let scale = f16::from_f32(greatest / 127.0);
-        let inverse = if scale.to_f32() > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
+        let scale = scale(values);
         for (i, x) in values.iter().enumerate() {
-            let code = (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
+            let code = code(*x, scale);
             // SAFETY: one of the head's codes, and this row's alone.
             unsafe { head.cast::<i8>().add(slot.entry(place, block * KV_BLOCK + i)).write(code) };
         }

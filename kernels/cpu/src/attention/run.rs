@@ -6,17 +6,18 @@ use bantam_backend::{KvType, Step};
 
 use super::{
     SEGMENT, SLOTS, TILE_QUERIES,
-    element::{Element, Single, with_element},
+    blocks::{BlockScratch, Blocks, Lines},
+    element::{Element, with_element},
     kernels::{QUERY_GROUP, Row, Scores, Soften, Softmax, Values, padded},
     merge::{Merge, Partials, Result, Totals, Weight},
     pieces::{Cut, Piece, Pieces, SharedTile},
-    quantized::Unpack,
+    sight::{Source, Stand},
 };
 use crate::{
     compile::ir::Attend,
     exec::frame::Shared,
     isa::Isa,
-    pool::{PAGE_ROWS, Pool, StateSlot},
+    pool::{PAGE_ROWS, Pool},
     simd::with_floats,
     step::RowMap,
 };
@@ -29,16 +30,15 @@ use crate::{
 pub(crate) struct PieceScratch {
     queries: Vec<f32>,
     scores: Vec<Row>,
-    /// A head of a page as floats.
-    unpacked: Vec<f32>,
     softmax: Vec<Softmax>,
     corrections: Vec<f32>,
     sums: Vec<f32>,
     totals: Totals,
+    blocks: BlockScratch,
     /// Per query of the tile.
-    positions: Vec<usize>,
-    /// Per query of the tile.
-    visible: Vec<Range<usize>>,
+    stands: Vec<Stand>,
+    /// The keys that each query of the tile sees, for each block of a segment.
+    visible: Vec<[u32; TILE_QUERIES]>,
 }
 
 impl PieceScratch {
@@ -47,13 +47,13 @@ impl PieceScratch {
         PieceScratch {
             queries: vec![0.0; SLOTS * k_dim],
             scores: vec![[0.0; PAGE_ROWS]; SLOTS],
-            unpacked: vec![0.0; PAGE_ROWS * k_dim.max(v_dim)],
             softmax: vec![Softmax::EMPTY; SLOTS],
             corrections: vec![1.0; SLOTS],
             sums: vec![0.0; SLOTS * padded(v_dim)],
             totals: Totals::new(SLOTS, v_dim),
-            positions: vec![0; TILE_QUERIES],
-            visible: vec![0..0; TILE_QUERIES],
+            blocks: BlockScratch::new(k_dim, v_dim),
+            stands: vec![Stand::default(); TILE_QUERIES],
+            visible: vec![[0; TILE_QUERIES]; SEGMENT],
         }
     }
 }
@@ -62,7 +62,7 @@ impl PieceScratch {
 #[derive(Clone, Copy)]
 pub(crate) struct Attention<'a> {
     pub(crate) attend: &'a Attend,
-    pub(crate) pool: &'a Pool,
+    pub(crate) pools: &'a [Pool],
     pub(crate) step: &'a Step,
     pub(crate) rows: &'a RowMap,
     pub(crate) pieces: &'a Pieces,
@@ -70,21 +70,38 @@ pub(crate) struct Attention<'a> {
     pub(crate) isa: Isa,
     /// Queries, `[row][head][entry]`.
     pub(crate) q: &'a [f32],
+    /// One more logit per head.
+    pub(crate) sinks: Option<&'a [f32]>,
+    /// Chosen blocks, a list for each row.
+    pub(crate) chosen_blocks: Option<&'a [u32]>,
+    /// Chosen rows of the compressed state, a list for each row.
+    pub(crate) chosen_rows: Option<&'a [u32]>,
+    /// The step's keys and values, where they are read beside the cache: `[token][head][entry]`.
+    pub(crate) own: Option<[&'a [f32]; 2]>,
+    /// First token row of each sequence.
+    pub(crate) first_rows: &'a [usize],
     /// Results, `[row][head][entry]`.
     pub(crate) out: Shared<'a, f32>,
 }
 
-impl Attention<'_> {
+impl<'a> Attention<'a> {
     /// Does piece `index`.
     ///
     /// # Safety
-    /// The step must have been checked against the pool, nobody may write to it, and each piece must be done once.
+    /// The step must have been checked against the pools, nobody may write to them, and each piece must be done once.
     pub(crate) unsafe fn run(&self, index: usize, scratch: &mut PieceScratch) {
         let piece = self.pieces.piece(index);
         let slots = piece.queries.len().next_multiple_of(QUERY_GROUP);
-        let mut run = PieceRun { of: self, cut: self.pieces.cut(), piece, slots, scratch };
+        let blocks = Blocks { of: self, sequence: piece.sequence, row: piece.queries.start / self.attend.group() };
+        let mut run = PieceRun { of: self, cut: self.pieces.cut(), piece, slots, blocks, scratch };
         // SAFETY: as this function's.
         unsafe { run.run() }
+    }
+
+    /// A row's part of a list.
+    pub(super) fn of_row<T>(&self, list: &'a [T], row: usize) -> &'a [T] {
+        let width = list.len() / self.rows.len();
+        &list[row * width..][..width]
     }
 }
 
@@ -94,22 +111,23 @@ struct PieceRun<'a> {
     piece: &'a Piece,
     /// Slots per head.
     slots: usize,
+    blocks: Blocks<'a>,
     scratch: &'a mut PieceScratch,
 }
+
+/// Corrections of sums that are to stay as they are.
+const UNITS: [f32; TILE_QUERIES] = [1.0; TILE_QUERIES];
 
 impl PieceRun<'_> {
     unsafe fn run(&mut self) {
         self.gather();
         self.scratch.totals.clear();
-        let blocks = self.piece.blocks.clone();
-        let mut first = blocks.start;
-        while first < blocks.end {
-            let segment = first..blocks.end.min((first / SEGMENT + 1) * SEGMENT);
-            first = segment.end;
+        for segment in self.piece.segments.clone() {
+            let (source, blocks) = self.piece.spans.segment(segment);
             // SAFETY: as `Attention::run`; a shared tile's places of these segments are this piece's.
             unsafe {
-                self.segment(segment.clone());
-                self.keep(segment.start / SEGMENT);
+                self.segment(source, blocks);
+                self.keep(segment);
             }
         }
         match &self.piece.shared {
@@ -142,7 +160,7 @@ impl PieceRun<'_> {
         for (head, slot) in self.heads() {
             for i in 0..self.piece.queries.len() {
                 let (row, query_head) = self.place(head, i);
-                self.scratch.positions[i] = self.of.rows.positions[row] as usize;
+                self.scratch.stands[i] = self.of.rows.stand(row, self.of.step);
                 let query = &self.of.q[(row * attend.heads + query_head) * dim..][..dim];
                 let target = &mut self.scratch.queries[(slot + i / QUERY_GROUP * QUERY_GROUP) * dim..];
                 for (d, q) in query.iter().enumerate() {
@@ -153,109 +171,104 @@ impl PieceRun<'_> {
     }
 
     /// The softmax over some blocks of one segment.
-    unsafe fn segment(&mut self, blocks: Range<usize>) {
-        let attend = self.of.attend;
+    unsafe fn segment(&mut self, source: Source, blocks: Range<usize>) {
         let used = self.piece.heads.len() * self.slots;
         self.scratch.softmax[..used].fill(Softmax::EMPTY);
-        self.scratch.sums[..used * padded(attend.v.dim)].fill(0.0);
-        for block in blocks {
-            self.look(block);
+        self.scratch.sums[..used * padded(self.of.attend.value_dim)].fill(0.0);
+        let queries = self.piece.queries.len();
+        for (i, block) in blocks.clone().enumerate() {
+            self.look(source, block, i);
+            let visible = &self.scratch.visible[i][..queries];
+            if visible.iter().all(|mask| *mask == 0) {
+                continue;
+            }
             for (head, slot) in self.heads() {
-                let (next_block, next_head) = self.next(block, head);
-                let page = |slot: &StateSlot| (self.page(slot, block, head), self.page(slot, next_block, next_head));
-                let (keys, values) = (page(&attend.k), page(&attend.v));
+                let ahead = self.next(block, head, blocks.end);
                 // SAFETY: as `Attention::run`: pages exist, hold whole heads, and nobody writes to them.
                 unsafe {
-                    with_element!(attend.k.ty, E => self.score::<E>(slot, keys), quantized => {
-                        self.unpacked(&attend.k, keys.0, |this, head| this.score::<Single>(slot, head));
-                    });
-                    self.soften(slot);
-                    with_element!(attend.v.ty, E => self.add::<E>(slot, values), quantized => {
-                        self.unpacked(&attend.v, values.0, |this, head| this.add::<Single>(slot, head));
-                    });
+                    let lines = self.blocks.lines(source, (block, head), ahead, &mut self.scratch.blocks);
+                    // Lines are never quantized.
+                    with_element!(lines.keys_in, E => self.score::<E>(slot, &lines), quantized => {});
+                    self.soften(slot, i);
+                    with_element!(lines.values_in, E => self.add::<E>(slot, i, &lines), quantized => {});
                 }
             }
         }
     }
 
-    /// Notes which keys of a block each query sees.
-    fn look(&mut self, block: usize) {
-        let start = block * PAGE_ROWS;
-        let queries = self.piece.queries.len();
-        for (visible, position) in self.scratch.visible.iter_mut().zip(&self.scratch.positions[..queries]) {
-            let first = self.cut.first_key(*position).max(start);
-            let end = (position + 1).min(start + PAGE_ROWS);
-            *visible = if first < end { first - start..end - start } else { 0..0 };
+    /// Notes which keys of a block, number `i` of the segment, each query sees.
+    fn look(&mut self, source: Source, block: usize, i: usize) {
+        let group = self.of.attend.group();
+        let PieceScratch { visible, stands, .. } = &mut *self.scratch;
+        let visible = &mut visible[i];
+        for query in 0..self.piece.queries.len() {
+            let row = (self.piece.queries.start + query) / group;
+            visible[query] = match query.checked_sub(1) {
+                // Heads of a row see the same.
+                Some(before) if (self.piece.queries.start + before) / group == row => visible[before],
+                _ => {
+                    let ids = self.of.chosen_blocks.map(|ids| self.of.of_row(ids, row));
+                    self.cut.sight().mask(source, block, stands[query], ids)
+                }
+            };
         }
     }
 
-    /// The block and head that come after these.
-    fn next(&self, block: usize, head: usize) -> (usize, usize) {
+    /// The block and head that come after these, in a segment that ends at block `end`.
+    fn next(&self, block: usize, head: usize, end: usize) -> (usize, usize) {
         if head + 1 < self.piece.heads.end {
             (block, head + 1)
         } else {
-            ((block + 1).min(self.piece.blocks.end - 1), self.piece.heads.start)
+            ((block + 1).min(end - 1), self.piece.heads.start)
         }
     }
 
-    fn page(&self, slot: &StateSlot, block: usize, head: usize) -> *const u8 {
-        let table = &self.of.step.sequences[self.piece.sequence].tables[slot.group];
-        self.of.pool.head(slot, table[block], head)
-    }
-
-    /// Does something with a head as floats.
-    unsafe fn unpacked(
-        &mut self,
-        slot: &StateSlot,
-        page: *const u8,
-        read: impl FnOnce(&mut Self, (*const u8, *const u8)),
-    ) {
-        let mut floats = std::mem::take(&mut self.scratch.unpacked);
-        // SAFETY: as `segment`: the page holds a whole head of the slot.
-        with_floats(self.of.isa, unsafe { Unpack::new(slot, page, &mut floats) });
-        let head = floats.as_ptr().cast();
-        read(self, (head, head));
-        self.scratch.unpacked = floats;
-    }
-
-    unsafe fn score<E: Element>(&mut self, slot: usize, (page, ahead): (*const u8, *const u8)) {
+    unsafe fn score<E: Element>(&mut self, slot: usize, lines: &Lines) {
         let dim = self.of.attend.k.dim;
-        // SAFETY: a page holds a whole head, aligned, and nobody writes to it.
-        let keys = unsafe { std::slice::from_raw_parts(page.cast::<E::Bits>(), dim * PAGE_ROWS) };
+        // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
+        let keys = unsafe { std::slice::from_raw_parts(lines.keys.cast::<E::Bits>(), dim * PAGE_ROWS) };
         let scores = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
         let queries = &self.scratch.queries[slot * dim..];
-        with_floats(self.of.isa, Scores::<E> { queries, keys, scores, ahead });
+        with_floats(self.of.isa, Scores::<E> { queries, keys, scores, ahead: lines.keys_ahead });
     }
 
-    fn soften(&mut self, slot: usize) {
-        let range = slot..slot + self.piece.queries.len();
+    fn soften(&mut self, slot: usize, block: usize) {
+        let queries = self.piece.queries.len();
+        let range = slot..slot + queries;
         let PieceScratch { scores, visible, softmax, corrections, .. } = &mut *self.scratch;
         let (rows, softmax) = (&mut scores[range.clone()], &mut softmax[range.clone()]);
-        with_floats(self.of.isa, Soften { rows, visible, softmax, corrections: &mut corrections[range] });
+        let (visible, corrections) = (&visible[block][..queries], &mut corrections[range]);
+        with_floats(self.of.isa, Soften { rows, visible, softmax, corrections });
     }
 
-    unsafe fn add<E: Element>(&mut self, slot: usize, (page, ahead): (*const u8, *const u8)) {
-        let dim = self.of.attend.v.dim;
-        // SAFETY: a page holds a whole head, aligned, and nobody writes to it.
-        let values = unsafe { std::slice::from_raw_parts(page.cast::<E::Bits>(), dim * PAGE_ROWS) };
+    unsafe fn add<E: Element>(&mut self, slot: usize, block: usize, lines: &Lines) {
+        let dim = self.of.attend.value_dim;
+        // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
+        let values = unsafe { std::slice::from_raw_parts(lines.values.cast::<E::Bits>(), dim * PAGE_ROWS) };
+        let PieceScratch { scores, visible, corrections, sums, .. } = &mut *self.scratch;
         let mut first = slot;
-        for alike in self.scratch.visible[..self.piece.queries.len()].chunk_by(|a, b| a == b) {
+        for alike in visible[block][..self.piece.queries.len()].chunk_by(|a, b| a == b) {
             let range = first..first + alike.len();
             first = range.end;
-            let visible = alike[0].clone();
-            if visible.is_empty() {
-                continue;
+            let rows = &scores[range.clone()];
+            let sums = &mut sums[range.start * padded(dim)..range.end * padded(dim)];
+            let mut corrections = &corrections[range];
+            let mut rest = alike[0];
+            while rest != 0 {
+                let start = rest.trailing_zeros() as usize;
+                let len = (rest >> start).trailing_ones() as usize;
+                let (visible, ahead) = (start..start + len, lines.values_ahead);
+                with_floats(self.of.isa, Values::<E> { rows, corrections, visible, values, dim, sums, ahead });
+                // What stands behind a gap is added to sums that have been corrected.
+                corrections = &UNITS[..alike.len()];
+                rest &= u32::MAX.checked_shl((start + len) as u32).unwrap_or(0);
             }
-            let rows = &self.scratch.scores[range.clone()];
-            let corrections = &self.scratch.corrections[range.clone()];
-            let sums = &mut self.scratch.sums[range.start * padded(dim)..range.end * padded(dim)];
-            with_floats(self.of.isa, Values::<E> { rows, corrections, visible, values, dim, sums, ahead });
         }
     }
 
     /// Adds the finished segment to the totals, or keeps it until the tile's other pieces are finished.
     unsafe fn keep(&mut self, segment: usize) {
-        let stride = padded(self.of.attend.v.dim);
+        let stride = padded(self.of.attend.value_dim);
         for (head, slot) in self.heads() {
             for i in 0..self.piece.queries.len() {
                 let index = slot + i;
@@ -275,15 +288,14 @@ impl PieceRun<'_> {
 
     /// Where the result of a segment of a shared tile is kept.
     fn kept(&self, shared: &SharedTile, segment: usize, head: usize, i: usize) -> usize {
-        let segment = segment - shared.blocks.start / SEGMENT;
         let head = segment * self.piece.heads.len() + head - self.piece.heads.start;
         shared.first_place + head * self.piece.queries.len() + i
     }
 
     /// Merges all segments of a shared tile, in order.
     unsafe fn merge_shared(&mut self, shared: &SharedTile) {
-        let stride = padded(self.of.attend.v.dim);
-        for segment in shared.blocks.start / SEGMENT..shared.blocks.end.div_ceil(SEGMENT) {
+        let stride = padded(self.of.attend.value_dim);
+        for segment in 0..self.piece.spans.segments() {
             for (head, slot) in self.heads() {
                 for i in 0..self.piece.queries.len() {
                     // SAFETY: as the caller promises.
@@ -298,14 +310,15 @@ impl PieceRun<'_> {
     /// Writes the totals to the result.
     unsafe fn write(&mut self) {
         let attend = self.of.attend;
-        let dim = attend.v.dim;
+        let dim = attend.value_dim;
         for (head, slot) in self.heads() {
             for i in 0..self.piece.queries.len() {
                 let (row, query_head) = self.place(head, i);
                 let start = (row * attend.heads + query_head) * dim;
                 // SAFETY: as the caller promises.
                 let out = unsafe { self.of.out.part(start..start + dim) };
-                self.scratch.totals.write(slot + i, out);
+                let sink = self.of.sinks.map(|sinks| sinks[query_head]);
+                self.scratch.totals.write(self.of.isa, slot + i, sink, out);
             }
         }
     }

@@ -2,7 +2,11 @@
 
 use bantam_graph::{Act, ExpertGroups, GluLimit, NormKind, Pairing, Scoring};
 
-use crate::{pool::StateSlot, recurrent::ssm::ScanShape};
+use crate::{
+    attention::sight::{CompressedSight, Sight},
+    pool::StateSlot,
+    recurrent::ssm::ScanShape,
+};
 
 /// Normalisation of runs of entries.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,14 +74,35 @@ pub(crate) struct Cutting {
 pub(crate) struct Attend {
     /// Where keys lie.
     pub(crate) k: StateSlot,
-    /// Where values lie.
-    pub(crate) v: StateSlot,
+    /// Where values lie; none: they are the first entries of the keys.
+    pub(crate) v: Option<StateSlot>,
+    /// Entries of a value.
+    pub(crate) value_dim: usize,
+    /// Where further keys lie, which are their own values.
+    pub(crate) compressed: Option<StateSlot>,
     /// Query heads.
     pub(crate) heads: usize,
     /// Factor on the scores.
     pub(crate) scale: f32,
-    /// Keys that a query sees, its own included.
-    pub(crate) window: Option<usize>,
+    /// Index of the vector of one more score per head.
+    pub(crate) sinks: Option<usize>,
+    /// What a query sees.
+    pub(crate) sight: Sight,
+}
+
+/// Choice of the rows of a state that score highest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Best {
+    /// Where keys lie, one head of them.
+    pub(crate) k: StateSlot,
+    /// Query heads.
+    pub(crate) heads: usize,
+    /// Factor on the scores.
+    pub(crate) scale: f32,
+    /// Rows chosen at most.
+    pub(crate) count: usize,
+    /// What a query sees of the rows.
+    pub(crate) sight: CompressedSight,
 }
 
 impl Attend {

@@ -3,7 +3,7 @@
 use bantam_graph::{Act, InputSource, Rows};
 
 pub(crate) use super::attributes::{
-    Attend, Choose, Convolve, Cutting, Gating, PoolBlocks, RunNorm, ScanOf, StreamGating, Turning,
+    Attend, Best, Choose, Convolve, Cutting, Gating, PoolBlocks, RunNorm, ScanOf, StreamGating, Turning,
 };
 use crate::{pool::StateSlot, recurrent::delta::DeltaShape};
 
@@ -71,6 +71,17 @@ pub(crate) enum Source {
     Glu(ValueId, ValueId, Gating),
 }
 
+/// What an attention reads beside queries and states.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Beside {
+    /// The blocks chosen for each query.
+    pub(crate) chosen_blocks: Option<ValueId>,
+    /// The compressed rows chosen for each query.
+    pub(crate) chosen_rows: Option<ValueId>,
+    /// Keys and values of all tokens of the step, the same value twice if values lie in the keys.
+    pub(crate) own: Option<[ValueId; 2]>,
+}
+
 /// An operation. Weights are indexes into the tables of [`super::weights::Weights`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
@@ -108,7 +119,9 @@ pub(crate) enum Op {
     /// `e^x`.
     Exp { x: ValueId },
     /// Attention; `stores` are the writes of its states by this graph.
-    Attend { q: ValueId, attend: Attend, stores: Vec<ValueId> },
+    Attend { q: ValueId, attend: Attend, beside: Beside, stores: Vec<ValueId> },
+    /// The rows of a state that score highest; `stores` as above.
+    TopKeys { q: ValueId, weights: Option<ValueId>, best: Best, stores: Vec<ValueId> },
     /// `act(x)`.
     Activate { x: ValueId, act: Act },
     /// `act(gate) ⊙ up`.
@@ -160,6 +173,14 @@ impl Op {
     /// Whether the op advances a recurrent state, even in a step without rows.
     pub(crate) fn is_recurrent(&self) -> bool {
         matches!(self, Op::Convolve { .. } | Op::Delta { .. } | Op::Scan { .. })
+    }
+
+    /// The operands of which the op reads the rows of all tokens, whatever rows it yields.
+    pub(crate) fn whole_operands(&self) -> Vec<ValueId> {
+        match self {
+            Op::Attend { beside: Beside { own: Some(own), .. }, .. } => own.to_vec(),
+            _ => Vec::new(),
+        }
     }
 
     /// The values that the op reads.
@@ -220,9 +241,14 @@ impl Op {
                 x.iter_mut().chain(mix).for_each(f);
             }
             Op::Concat { parts, .. } | Op::NgramHash { places: parts, .. } => parts.iter_mut().for_each(f),
-            Op::Attend { q, stores, .. } => {
+            Op::Attend { q, beside: Beside { chosen_blocks, chosen_rows, own }, stores, .. } => {
                 f(q);
-                stores.iter_mut().for_each(f);
+                chosen_blocks.iter_mut().chain(chosen_rows).for_each(&mut f);
+                own.iter_mut().flatten().chain(stores).for_each(f);
+            }
+            Op::TopKeys { q, weights, stores, .. } => {
+                f(q);
+                weights.iter_mut().chain(stores).for_each(f);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! From the graph to the IR: names become indexes, ops become nodes as coarse as one loop.
 
+mod attention;
 mod moe;
 mod rows;
 mod streams;
@@ -7,11 +8,10 @@ mod streams;
 use std::collections::HashMap;
 
 use bantam_backend::CompileError;
-use bantam_graph::{Attention, Checked, InputSource, Node, Op, Rows};
+use bantam_graph::{Checked, InputSource, Node, Op};
 
 use super::{
-    covered,
-    ir::{self, Attend, Entry, Gating, Ir, Source, Value, ValueId},
+    ir::{self, Entry, Gating, Ir, Source, Value, ValueId},
     states::StatePlaces,
     weights::{Index, Weights},
 };
@@ -63,6 +63,8 @@ enum Origin {
     Input(InputSource),
     /// An op that yields integers below this.
     Below(usize),
+    /// Rows of a state, each of which stands for so many tokens.
+    TopKeys(usize),
 }
 
 pub(super) type Lowered<T = ()> = Result<T, String>;
@@ -99,6 +101,7 @@ impl Lowering<'_> {
             Op::Norm(o) => self.norm(o)?,
             Op::Rope(o) => self.rope(o)?,
             Op::Attention(o) => self.attention(o)?,
+            Op::TopKeys(o) => return self.top_keys(name, o),
             Op::Experts(o) => self.experts(o)?,
             Op::Route(o) => return self.route(name, o),
             Op::Store { x, state } => return self.store(x, state),
@@ -132,7 +135,6 @@ impl Lowering<'_> {
             Op::StreamCollapse(o) => self.stream_collapse(o)?,
             Op::StreamUpdate(o) => self.stream_update(o)?,
             Op::Softcap { x, cap } => ir::Op::Softcap { x: self.value(x)?, cap: *cap },
-            _ => return Err(covered::lacking("this op")),
         };
         self.define(name, op).map(drop)
     }
@@ -195,22 +197,5 @@ impl Lowering<'_> {
         let rounded = self.ir.push(ir::Op::Quantize(Source::Plain(x)), result);
         self.rounded.insert((x, len), rounded);
         rounded
-    }
-
-    fn attention(&mut self, o: &Attention) -> Lowered<ir::Op> {
-        let Some(v_state) = &o.v_state else {
-            return Err(covered::lacking("values that lie in the keys"));
-        };
-        let (k, v) = (self.slot(&o.k_state)?, self.slot(v_state)?);
-        let q = self.value(&o.q)?;
-        for (x, state, slot) in [(&o.k, &o.k_state, k), (&o.v, v_state, v)] {
-            if let Some(x) = x {
-                let x = self.value(x)?;
-                self.written(state, Rows::Tokens, ir::Op::Store { x, slot });
-            }
-        }
-        let stores = [&o.k_state, v_state].into_iter().filter_map(|state| self.written.get(state)).copied().collect();
-        let attend = Attend { k, v, heads: o.heads, scale: o.scale, window: o.window };
-        Ok(ir::Op::Attend { q, attend, stores })
     }
 }

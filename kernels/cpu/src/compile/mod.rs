@@ -1,7 +1,6 @@
 //! From a graph to a plan that members of a team can run.
 
 mod attributes;
-mod covered;
 mod fuse;
 pub(crate) mod ir;
 mod lower;
@@ -13,7 +12,6 @@ mod schedule;
 mod states;
 mod weights;
 
-pub(crate) use covered::covered;
 pub(crate) use lower::Limits;
 pub(crate) use place::{MaxRows, Places};
 pub(crate) use rope::RopeTable;
@@ -24,7 +22,7 @@ pub(crate) use weights::{IntegerTable, Table, Weights, load};
 use bantam_backend::CompileError;
 use bantam_graph::{Checked, Rows};
 
-use ir::{Attend, Ir, Op, Value, ValueId};
+use ir::{Attend, Best, Ir, Op, Value, ValueId};
 
 /// What is computed, in which order, and where values lie.
 #[derive(Debug)]
@@ -95,6 +93,14 @@ impl Plan {
     pub(crate) fn attentions(&self) -> impl Iterator<Item = (Rows, &Attend)> {
         self.schedule.nodes.iter().filter_map(|node| match &node.op {
             Op::Attend { q, attend, .. } => Some((self.values[*q].rows, attend)),
+            _ => None,
+        })
+    }
+
+    /// All choices of the rows that score highest.
+    pub(crate) fn choices(&self) -> impl Iterator<Item = &Best> {
+        self.schedule.nodes.iter().filter_map(|node| match &node.op {
+            Op::TopKeys { best, .. } => Some(best),
             _ => None,
         })
     }

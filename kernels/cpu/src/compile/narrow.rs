@@ -1,7 +1,7 @@
 //! Computes for logit rows only whatever no state needs.
 //!
-//! Values that the write of some state or a tap depends on are wide: they are computed for every token. All others are
-//! narrow.
+//! Values that the write of some state, a tap or an op that reads all rows depends on are wide: they are computed for every
+//! token. All others are narrow.
 //! Where a narrow node reads a wide value, the logit rows are selected there; so the family's own `select` moves up to
 //! the last write of state. A step without logit rows ends there.
 
@@ -26,12 +26,13 @@ pub(crate) fn narrow(ir: Ir) -> Ir {
     pass.out
 }
 
-/// Which nodes some write of state or a tap depends on, these included.
+/// Which nodes some write of state, a tap, or an op that reads all rows depends on, writes and taps included.
 fn wide_nodes(ir: &Ir) -> Vec<bool> {
     let producers = ir.producers();
     let mut wide: Vec<bool> = ir.nodes.iter().map(|n| n.op.writes_state()).collect();
-    for tap in ir.taps.iter().filter_map(|tap| producers[*tap]) {
-        wide[tap] = true;
+    let whole = ir.nodes.iter().flat_map(|node| node.op.whole_operands());
+    for i in ir.taps.iter().copied().chain(whole).filter_map(|value| producers[value]) {
+        wide[i] = true;
     }
     for i in (0..ir.nodes.len()).rev().filter(|i| wide[*i]).collect::<Vec<_>>() {
         mark(ir, &producers, &mut wide, i);
@@ -66,7 +67,10 @@ impl Narrow {
                 self.selected.insert(node.results[0], narrow);
                 return;
             }
-            _ => node.op.for_each_operand(|v| *v = self.logit_rows(*v)),
+            _ => {
+                let whole = node.op.whole_operands();
+                node.op.for_each_operand(|v| *v = if whole.contains(v) { *v } else { self.logit_rows(*v) });
+            }
         }
         for result in &node.results {
             self.out.values[*result].rows = Rows::Logits;

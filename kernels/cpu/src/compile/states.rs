@@ -76,8 +76,10 @@ fn aliases<'a>(graph: &'a Graph, graphs: &[Checked<'_>]) -> Vec<(&'a State, usiz
 /// What ops do with states, by graph and name; what a graph does with an alias counts for the state behind it.
 #[derive(Default)]
 struct Roles<'a> {
-    /// Scored against queries: their rows are the fastest axis.
+    /// Scored against queries.
     keys: HashSet<(usize, &'a str)>,
+    /// Keys of which whole pages are read: their rows are the fastest axis.
+    paged: HashSet<(usize, &'a str)>,
     /// Read row by row: their heads lie in one run.
     rows: HashSet<(usize, &'a str)>,
 }
@@ -93,12 +95,24 @@ impl<'a> Roles<'a> {
             };
             for node in &checked.graph.nodes {
                 match &node.op {
-                    Op::Attention(o) => roles.keys.insert(owner(&o.k_state)),
-                    Op::Pool(o) => roles.rows.insert(owner(&o.state)),
-                    _ => false,
-                };
+                    Op::Attention(o) => {
+                        roles.paged.insert(owner(&o.k_state));
+                        for keys in &o.compressed {
+                            let set = if keys.select.is_some() { &mut roles.keys } else { &mut roles.paged };
+                            set.insert(owner(&keys.state));
+                        }
+                    }
+                    Op::TopKeys(o) => {
+                        roles.paged.insert(owner(&o.k_state));
+                    }
+                    Op::Pool(o) => {
+                        roles.rows.insert(owner(&o.state));
+                    }
+                    _ => {}
+                }
             }
         }
+        roles.keys.extend(&roles.paged);
         roles
     }
 }
@@ -127,7 +141,7 @@ fn graph_pools(
             let state = &graph.states[i];
             let one_run = roles.rows.contains(&(index, state.name.as_str()));
             let (heads, dim) = if one_run { (1, state.width()) } else { (state.heads, state.dim) };
-            let (stride, transposed) = (group.stride(), is_key(state));
+            let (stride, transposed) = (group.stride(), roles.paged.contains(&(index, state.name.as_str())));
             let slot = StateSlot { group: first + g, offset, heads, dim, ty: types[i], stride, transposed };
             offset += slot.heads * slot.head_bytes();
             places.rows.insert(state.name.clone(), slot);

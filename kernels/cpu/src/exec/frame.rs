@@ -15,7 +15,7 @@ use std::{
 use bantam_backend::Step;
 
 use crate::{
-    attention::{Partials, PieceScratch},
+    attention::{Partials, PieceScratch, top_keys::Candidates},
     compile::{Plan, Weights, ir::ValueId},
     isa::Isa,
     linear::Scratch,
@@ -66,6 +66,7 @@ impl<'a, T> Shared<'a, T> {
 pub(crate) struct MemberScratch {
     pub(crate) linear: Scratch,
     pub(crate) piece: PieceScratch,
+    pub(crate) candidates: Candidates,
     /// The state of a unit of a recurrence.
     pub(crate) strips: Vec<Strip>,
 }

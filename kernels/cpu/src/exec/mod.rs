@@ -1,5 +1,6 @@
 //! Runs nodes: each member does its share.
 
+mod attention;
 mod elementwise;
 pub(crate) mod experts;
 pub(crate) mod frame;
@@ -18,8 +19,8 @@ mod turn;
 mod views;
 
 use crate::{
-    attention::{Attention, Cut, store},
-    compile::ir::{Attend, Entry, Op, ValueId},
+    attention::store,
+    compile::ir::{Entry, Op, ValueId},
     linear::QBlock,
     pool::StateSlot,
     simd::with_floats,
@@ -78,7 +79,8 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
         Op::StoreOpen { x, gate, bias, pool } => pool::store(&turn, *x, *gate, *bias, pool),
         Op::Pool { pool, .. } => pool::pool(&turn, pool),
         Op::Convolve { .. } | Op::Delta { .. } | Op::Scan { .. } => recur::recur(&turn),
-        Op::Attend { q, attend, .. } => attention(&turn, *q, attend),
+        Op::Attend { q, attend, beside, .. } => attention::attend(&turn, *q, attend, beside),
+        Op::TopKeys { q, weights, best, .. } => attention::top_keys(&turn, *q, *weights, best),
         Op::Route { scores, ids, choose } => route::route(&turn, *scores, *ids, choose),
         Op::Assign { ids, experts } => {
             if let Some(out) = turn.alone() {
@@ -169,27 +171,6 @@ fn keep(turn: &Turn<'_>, x: ValueId, slot: &StateSlot) {
     let pool = &turn.frame.pools[slot.group];
     // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
     unsafe { store::store(turn.read(x), pool, slot, turn.frame.step, turn.row_map(), items) }
-}
-
-fn attention(turn: &Turn<'_>, q: ValueId, attend: &Attend) {
-    let frame = turn.frame;
-    let Some(pieces) = frame.prepared.pieces(frame.plan.values[q].rows, Cut::of(attend)) else { return };
-    let attention = Attention {
-        attend,
-        pool: &frame.pools[attend.k.group],
-        step: frame.step,
-        rows: turn.row_map(),
-        pieces,
-        partials: frame.partials,
-        isa: frame.isa,
-        q: turn.read(q),
-        out: turn.out(0),
-    };
-    let scratch = turn.scratch();
-    while let Some(piece) = turn.claims().next(pieces.len()) {
-        // SAFETY: a piece is claimed once; the writes to the cache stand before a barrier, and the step was checked.
-        unsafe { attention.run(piece, &mut scratch.piece) };
-    }
 }
 
 /// The logit rows of a value over tokens.

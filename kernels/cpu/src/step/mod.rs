@@ -114,7 +114,7 @@ impl Prepared {
             logits.push(tokens.tokens[row], tokens.positions[row] as usize, tokens.sequences[row] as usize, row);
         }
         for (rows, pieces) in attentions {
-            pieces.lay_out(if *rows == Rows::Tokens { tokens } else { logits });
+            pieces.lay_out(if *rows == Rows::Tokens { tokens } else { logits }, step);
         }
     }
 

@@ -91,12 +91,40 @@ impl Bench {
             let setup = Setup { isa, threads: 2, page_step: 1, kv };
             let tokens = tokens(150, 1);
             let seen = self.seen(setup, &tokens);
-            self.compare(&seen, tolerance, &expected(&seen), isa);
+            near(&seen.rows(&self.output), &expected(&seen), tolerance, isa);
             let rows = Session::new(self, setup).run(&[(0, &tokens, tokens.len())]);
             let shown: Vec<u64> = seen.rows(&self.output).concat().iter().map(|x| x.to_bits()).collect();
             let fast: Vec<u64> = rows.concat().iter().map(|x| f64::from(*x).to_bits()).collect();
             assert_eq!(shown, fast, "{isa:?}: the fused plan gives other bits than the plain one");
             self.check_company(setup, &tokens, &rows);
+        }
+    }
+
+    /// As [`Bench::check`], where the rows of a step see each other: `expected` is told the first row of a step of the given
+    /// lengths, and its rows; and the rows are held to themselves beside others, on other pages, with other threads.
+    pub(crate) fn check_blocks(
+        &self,
+        tolerance: f64,
+        steps: &[usize],
+        expected: impl Fn(&Seen<'_>, usize, usize) -> Vec<Vec<f64>>,
+    ) {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let setup = Setup { isa, threads: 2, page_step: 1, kv: KvType::F32 };
+            let tokens = tokens(steps.iter().sum(), 1);
+            // What does not depend on other rows is the same in one step as in several.
+            let seen = self.seen(setup, &tokens);
+            let (mut session, mut start) = (Session::new(self, setup), 0);
+            let mut other = Session::new(self, Setup { threads: 3, page_step: 5, ..setup });
+            let before = self::tokens(60, 2);
+            for (i, &len) in steps.iter().enumerate() {
+                let step = &tokens[start..start + len];
+                let found = session.run(&[(0, step, len)]);
+                let beside = other.run(&[(1, &before[i * 10..i * 10 + 7], 1), (0, step, len)]);
+                assert_eq!(found, beside[1..], "{isa:?}: rows beside others");
+                let found: Vec<Vec<f64>> = found.iter().map(|r| r.iter().copied().map(f64::from).collect()).collect();
+                near(&found, &expected(&seen, start, len), tolerance, isa);
+                start += len;
+            }
         }
     }
 
@@ -109,19 +137,6 @@ impl Bench {
         };
         session.program.run_traced(&step, &mut note).unwrap();
         Seen { graph: &self.graph, values }
-    }
-
-    fn compare(&self, seen: &Seen<'_>, tolerance: f64, expected: &[Vec<f64>], isa: Isa) {
-        let found = seen.rows(&self.output);
-        assert_eq!(found.len(), expected.len());
-        let largest = expected.iter().flatten().fold(0.0f64, |m, x| m.max(x.abs()));
-        assert!(largest > 1e-3, "nothing to compare");
-        for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-            assert_eq!(found.len(), expected.len());
-            for (j, (f, e)) in found.iter().zip(expected).enumerate() {
-                assert!((f - e).abs() <= tolerance * largest, "{isa:?}: row {i}, entry {j}: {f}, expected {e}");
-            }
-        }
     }
 
     fn check_company(&self, setup: Setup, tokens: &[u32], expected: &[Vec<f32>]) {
@@ -144,6 +159,19 @@ impl Bench {
             let wanted = 1 + i % chunk.len();
             let rows = session.run(&[(1, others.0, 1), (0, chunk, wanted), (2, others.1, i % 2)]);
             same("beside others", i * 19 + chunk.len() - wanted, &rows[1..1 + wanted]);
+        }
+    }
+}
+
+/// Whether rows are as expected, within `tolerance` times the largest entry.
+fn near(found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64, isa: Isa) {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().flatten().fold(0.0f64, |m, x| m.max(x.abs()));
+    assert!(largest > 1e-3, "nothing to compare");
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_eq!(found.len(), expected.len());
+        for (j, (f, e)) in found.iter().zip(expected).enumerate() {
+            assert!((f - e).abs() <= tolerance * largest, "{isa:?}: row {i}, entry {j}: {f}, expected {e}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The list of built-in families, and the way from an architecture to its family.
 
-use bantam_family_api::{Checkpoint, Family, FamilyError, HfCheckpoint, Import, Model};
+use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, HfCheckpoint, Import, Model};
 
 use crate::{
     Bailing, DeepSeek, Gemma, Gemma4, K2Horizon, Laguna, Llama, MuseGlimmer, NemotronH, Qwen, Qwen4Exp, Qwen35,
 };
 
-static FAMILIES: &[&dyn Family] = &[&Llama, &Qwen, &Gemma, &Gemma4, &K2Horizon, &Laguna, &MuseGlimmer];
+static FAMILIES: &[&dyn Family] =
+    &[&Llama, &Qwen, &Gemma, &Gemma4, &K2Horizon, &Laguna, &MuseGlimmer, &NemotronH, &Qwen35];
 
 /// A family whose graphs the tests hold to the reference, but that no backend of this version runs.
 #[derive(Clone, Copy)]
@@ -31,8 +32,6 @@ static DESCRIBED: &[Described] = &[
             "`top_keys`",
         ],
     },
-    Described { family: &NemotronH, lacking: &["`short_conv`", "`ssm`"] },
-    Described { family: &Qwen35, lacking: &["`short_conv`", "`delta_rule`"] },
     Described {
         family: &Qwen4Exp,
         lacking: &[
@@ -88,6 +87,23 @@ pub fn family(architecture: &str) -> Result<&'static dyn Family, FamilyError> {
 /// An unknown architecture, or a key or tensor that does not fit.
 pub fn describe(checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
     family(&checkpoint.architecture)?.describe(checkpoint)
+}
+
+/// Describes a draft that comes in a file of its own, by the family of the model that it drafts for.
+///
+/// # Errors
+/// An architecture that does not draft for such models, or a key or tensor that does not fit, in either checkpoint.
+pub fn describe_draft(draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
+    let family = family(&target.architecture)?;
+    let drafts = family.draft_architectures();
+    if drafts.contains(&draft.architecture.as_str()) {
+        return family.describe_draft(draft, target);
+    }
+    let known = if drafts.is_empty() { "none".into() } else { format!("`{}`", drafts.join("`, `")) };
+    Err(FamilyError::Unsupported(format!(
+        "architecture `{}` does not draft for `{}`; what does: {known}",
+        draft.architecture, target.architecture
+    )))
 }
 
 /// Brings a Hugging Face checkpoint into the terms of its family.

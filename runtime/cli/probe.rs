@@ -8,7 +8,7 @@ use std::{
 };
 
 use bantam_backend::KvType;
-use bantam_runtime::probe::{self, ProbeConfig};
+use bantam_runtime::probe::{self, DraftChoice, ProbeConfig};
 use clap::Args;
 
 use crate::{
@@ -19,7 +19,8 @@ use crate::{
 
 /// Run exactly these tokens through a model; write logits, check that all ways of computing them agree
 ///
-/// Prints a JSON object: n_tokens, vocab, greedy, counters and checks. The cache is in f32 unless the flags say otherwise.
+/// Prints a JSON object: n_tokens, vocab, greedy, counters, checks and, if a draft was run, draft. The cache is in f32 unless
+/// the flags say otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
     #[command(flatten)]
@@ -44,6 +45,15 @@ pub(crate) struct ProbeArgs {
     /// Write the intermediate values whose names match PATTERN (* stands for anything) to the folder DIR
     #[arg(long, num_args = 2, value_names = ["PATTERN", "DIR"])]
     dump: Option<Vec<String>>,
+
+    /// Run the draft in FILE behind the model, not the one that the model carries
+    #[arg(long, value_name = "FILE")]
+    draft: Option<PathBuf>,
+
+    /// Write the logits of the draft to FILE as raw little-endian f32, [rows, vocabulary]; the model sees all tokens but the
+    /// last before
+    #[arg(long, value_name = "FILE")]
+    draft_logits: Option<PathBuf>,
 
     /// Check an equality on these tokens, or all; may be repeated
     #[arg(long = "check", value_name = "all|NAME")]
@@ -79,6 +89,11 @@ impl ProbeArgs {
             k_type,
             v_type,
             dump,
+            draft: self
+                .draft
+                .clone()
+                .map(DraftChoice::File)
+                .or(self.draft_logits.is_some().then_some(DraftChoice::BuiltIn)),
             checks: self.checks.clone(),
             save: self.save.clone(),
             restore: self.restore.clone(),
@@ -106,6 +121,9 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<(), CliError> {
     let report = report?;
     if let Some(path) = &args.logits {
         write_f32(path, &report.logits)?;
+    }
+    if let Some((path, draft)) = args.draft_logits.as_ref().zip(report.draft.as_ref()) {
+        write_f32(path, &draft.logits)?;
     }
     output::json(&report)
 }

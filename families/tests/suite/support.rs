@@ -23,24 +23,28 @@ pub(crate) struct Fixture {
 
 /// The fixture of this name.
 pub(crate) fn fixture(name: &str) -> Fixture {
-    let folder = folders().into_iter().find(|path| path.ends_with(name));
+    let folder = [MODELS, DRAFTS].concat().into_iter().flat_map(folders).find(|path| path.ends_with(name));
     Fixture::read(&folder.unwrap_or_else(|| panic!("no fixture `{name}`")))
 }
 
 /// All fixtures of models, those that a backend runs and those that are only described.
 pub(crate) fn fixtures() -> Vec<Fixture> {
-    folders().iter().map(|path| Fixture::read(path)).filter(|fixture| !fixture.is_draft()).collect()
+    MODELS.iter().flat_map(|kind| folders(kind)).map(|path| Fixture::read(&path)).collect()
 }
 
 /// All fixtures of drafts that come without their model.
 pub(crate) fn drafts() -> Vec<Fixture> {
-    folders().iter().map(|path| Fixture::read(path)).filter(Fixture::is_draft).collect()
+    DRAFTS.iter().flat_map(|kind| folders(kind)).map(|path| Fixture::read(&path)).collect()
 }
 
-fn folders() -> Vec<PathBuf> {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
-    let kinds = ["models", "models-described"].map(|kind| std::fs::read_dir(fixtures.join(kind)).unwrap());
-    let mut paths: Vec<PathBuf> = kinds.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+const MODELS: &[&str] = &["models", "models-described"];
+
+const DRAFTS: &[&str] = &["drafts"];
+
+/// The fixtures in a folder of them.
+fn folders(kind: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(kind);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.join("model.gguf").is_file());
     paths.sort();
     paths
@@ -95,10 +99,6 @@ impl Fixture {
             fixture.checkpoint.tensors.get_mut(&info.name).unwrap().r#type = info.ty.name().into();
         }
         fixture
-    }
-
-    fn is_draft(&self) -> bool {
-        self.expect["kind"] == "draft"
     }
 
     /// Adds or replaces a tensor.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bantam_families::describe;
-use bantam_family_api::{FamilyError, HfCheckpoint, Import, Model, TensorMeta};
+use bantam_family_api::{Checkpoint, FamilyError, HfCheckpoint, Import, Model, TensorMeta};
 use bantam_gguf::GgufFile;
 use bantam_text::{ChatTemplate, Tokenizer};
 use serde_json::{Map, Value};
@@ -113,7 +113,7 @@ impl ModelFiles {
     /// # Errors
     /// An unknown architecture, or a key or tensor that does not fit.
     pub fn describe(&self) -> Result<(Model, ModelSource), LoadError> {
-        let named = |source| LoadError::Family { file: self.path().into(), source };
+        let named = |source| self.refused(source);
         match self {
             ModelFiles::Gguf(file) => {
                 let model = describe(&checkpoint(file)?).map_err(named)?;
@@ -127,6 +127,24 @@ impl ModelFiles {
                 Ok((model, ModelSource::imported(Arc::clone(&directory.tensors), import.tensors)))
             }
         }
+    }
+
+    /// Metadata and tensor list in the terms of its family.
+    ///
+    /// # Errors
+    /// A key or tensor that does not fit.
+    pub(super) fn checkpoint(&self) -> Result<Checkpoint, LoadError> {
+        match self {
+            ModelFiles::Gguf(file) => Ok(checkpoint(file)?),
+            ModelFiles::Directory(directory) => {
+                let import = directory.import();
+                import.map(|import| import.checkpoint).map_err(|source| self.refused(source))
+            }
+        }
+    }
+
+    fn refused(&self, source: FamilyError) -> LoadError {
+        LoadError::Family { file: self.path().into(), source }
     }
 
     /// Bytes of all tensors.

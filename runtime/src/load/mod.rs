@@ -6,6 +6,7 @@
 //! ([`bantam_families::import`]), so that the same family code describes both.
 
 mod checkpoint;
+mod draft;
 mod expr;
 mod files;
 mod fingerprint;
@@ -13,6 +14,7 @@ mod safetensors;
 mod source;
 
 pub use checkpoint::checkpoint;
+pub use draft::{DraftSource, LoadedDraft, open_draft};
 pub use files::{Directory, ModelFiles};
 pub(crate) use fingerprint::fingerprint;
 pub use safetensors::{SafetensorsError, SafetensorsFiles, TensorEntry};

@@ -5,6 +5,7 @@
 //! prefix == on another slot == after rejected speculation == after snapshot and restore. Each also shows that it happened.
 
 mod check;
+mod draft;
 mod dump;
 mod run;
 mod snapshot;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 pub use check::CHECKS;
 pub(crate) use check::Fresh;
+pub use draft::DraftReport;
 use run::{Plan, Run};
 
 use crate::{
@@ -42,6 +44,8 @@ pub struct ProbeConfig {
     pub v_type: KvType,
     /// Values whose name matches the pattern (`*` stands for anything) are written to the directory.
     pub dump: Option<(String, PathBuf)>,
+    /// The draft to be run too, if any.
+    pub draft: Option<DraftChoice>,
     /// Names out of [`CHECKS`].
     pub checks: Vec<String>,
     /// File to write the state after the sequence to.
@@ -79,12 +83,22 @@ impl ProbeConfig {
             k_type: KvType::F32,
             v_type: KvType::F32,
             dump: None,
+            draft: None,
             checks: Vec::new(),
             save: None,
             restore: None,
             new_process: None,
         }
     }
+}
+
+/// Which draft of a model is meant.
+#[derive(Clone, Debug)]
+pub enum DraftChoice {
+    /// The one that the model's checkpoint carries.
+    BuiltIn,
+    /// That of a file of its own.
+    File(PathBuf),
 }
 
 /// What a probe found.
@@ -98,6 +112,9 @@ pub struct ProbeReport {
     pub greedy: Vec<u32>,
     /// What was computed, checks included.
     pub counters: Counters,
+    /// What the draft proposes, if it was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft: Option<DraftReport>,
     /// Per check: the largest difference of a logit to the plain run, and the evidence that the check happened.
     pub checks: BTreeMap<String, CheckReport>,
     /// Logits of each token of the sequence, `[n_tokens, vocab]`; without those of tokens that were restored.
@@ -169,6 +186,15 @@ pub enum ProbeError {
     /// No tokens.
     #[error("--tokens: at least one token is needed")]
     Empty,
+    /// The model has no draft.
+    #[error("--draft-logits: {} carries no draft block; name the draft's file by --draft", .model.display())]
+    NoDraft {
+        /// The model.
+        model: PathBuf,
+    },
+    /// Nothing to draft from.
+    #[error("--tokens: a draft needs two tokens at least, of which the model has seen all but the last")]
+    NothingSeen,
     /// A check of this name does not exist.
     #[error("--check {name}: no such check; there are: all, {}", CHECKS.join(", "))]
     UnknownCheck {
@@ -213,16 +239,26 @@ pub async fn run(config: ProbeConfig) -> Result<ProbeReport, ProbeError> {
     }
     let checks = check::select(&config.checks, config.tokens.len())?;
     if let Some((pattern, directory)) = config.dump.clone() {
-        let config = config.clone();
-        tokio::task::spawn_blocking(move || dump::dump(&config, &pattern, &directory))
-            .await
-            .map_err(|e| ProbeError::Failed(e.to_string()))??;
+        blocking(&config, move |config| dump::dump(config, &pattern, &directory)).await?;
     }
     let fresh = OfConfig(engine_config(&config));
     let mut engine = fresh.engine().await?;
     let result = probe(&mut engine, &fresh, &config, &checks).await;
     engine.stop().await;
-    result
+    let mut report = result?;
+    if let Some(choice) = config.draft.clone() {
+        report.draft = Some(blocking(&config, move |config| draft::draft(config, &choice)).await?);
+    }
+    Ok(report)
+}
+
+/// Runs what computes on this thread.
+async fn blocking<T: Send + 'static>(
+    config: &ProbeConfig,
+    work: impl FnOnce(&ProbeConfig) -> Result<T, ProbeError> + Send + 'static,
+) -> Result<T, ProbeError> {
+    let config = config.clone();
+    tokio::task::spawn_blocking(move || work(&config)).await.map_err(|e| ProbeError::Failed(e.to_string()))?
 }
 
 struct OfConfig(EngineConfig);
@@ -260,6 +296,7 @@ pub(crate) async fn probe<F: Fresh>(
         vocab: info.vocab,
         greedy: whole.greedy(config.tokens.len()).into_iter().take(config.greedy).collect(),
         counters: spent + Counters::of(&status),
+        draft: None,
         checks: reports,
         logits: whole.prompt_logits(config.tokens.len()),
     })

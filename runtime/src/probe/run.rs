@@ -108,7 +108,7 @@ pub(super) fn row_diff(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// The greatest entry; the lowest index of several.
-fn argmax(row: &[f32]) -> u32 {
+pub(super) fn argmax(row: &[f32]) -> u32 {
     let best = row.iter().enumerate().fold(None, |best: Option<(usize, f32)>, (i, &x)| match best {
         Some((_, y)) if x <= y || x.is_nan() => best,
         _ => Some((i, x)),

@@ -13,7 +13,7 @@ pub struct ServerConfig {
     pub cors_origin: String,
     /// Refuse requests that name another model than the resident one, instead of answering with that.
     pub strict_model: bool,
-    /// Connections served at once; more are told so and closed.
+    /// Connections served at once. Where none of them rests, requests on further ones are refused, `/health` apart.
     pub max_connections: usize,
     /// Largest request body in bytes.
     pub max_body_bytes: usize,

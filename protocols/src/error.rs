@@ -46,6 +46,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message).code("service_unavailable").retry_after(retry_after_s)
     }
 
+    /// More than the server takes at once.
+    pub(crate) fn too_many(message: impl Into<String>, retry_after_s: u64) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, message).code("rate_limit_exceeded").retry_after(retry_after_s)
+    }
+
     pub(crate) fn model_not_found(model: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("The model `{model}` does not exist; GET /v1/models lists what does"))
             .code("model_not_found")
@@ -113,9 +118,7 @@ impl From<FieldError> for ApiError {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Busy { retry_after_s, .. } => ApiError::new(StatusCode::TOO_MANY_REQUESTS, refusal.to_string())
-                .code("rate_limit_exceeded")
-                .retry_after(retry_after_s),
+            Refusal::Busy { retry_after_s, .. } => ApiError::too_many(refusal.to_string(), retry_after_s),
             Refusal::NotReady(why) => ApiError::unavailable(why, 2),
             Refusal::ContextExceeded { prompt_tokens, max_tokens, context } => {
                 context_exceeded(prompt_tokens, max_tokens, context)

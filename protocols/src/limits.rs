@@ -1,5 +1,7 @@
 //! What a client may take up: bytes of a body, and time to send it.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -12,6 +14,11 @@ use crate::error::ApiError;
 /// A too long body is read on up to this many times the limit, and dropped: a client that is still sending does not
 /// read its answer.
 const DISCARD_FACTOR: usize = 4;
+
+/// Most bytes read of a body that nobody wants.
+const MAX_DISCARDED: usize = 64 << 20;
+/// Longest time that such a body is read.
+const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 /// A request's body as JSON, whatever its content type says.
 pub(crate) struct JsonBody(pub(crate) Value);
@@ -60,6 +67,24 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Ap
         }
     }
     if seen > limit { Err(too_large(limit)) } else { Ok(bytes.into()) }
+}
+
+/// Reads a body that nobody wants, for a while: a client that is still sending does not read its answer.
+pub(crate) async fn discard(request: Request) {
+    if request.headers().contains_key(header::EXPECT) {
+        return;
+    }
+    let mut chunks = request.into_body().into_data_stream();
+    let mut seen = 0_usize;
+    let all = async {
+        while let Some(Ok(chunk)) = chunks.next().await {
+            seen = seen.saturating_add(chunk.len());
+            if seen > MAX_DISCARDED {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD_TIME, all).await;
 }
 
 fn too_large(limit: usize) -> ApiError {

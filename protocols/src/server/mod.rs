@@ -1,5 +1,6 @@
 //! The server's life: bind, listen while the model loads, say when it is ready, serve, drain, end.
 
+mod activity;
 mod bind;
 mod connections;
 mod routes;
@@ -61,9 +62,9 @@ pub async fn serve(
         request_timeout: config.request_timeout,
         sse_keepalive: config.sse_keepalive,
     });
-    let router = routes::router(app, &config.cors_origin)?;
+    let routers = routes::routers(&app, &config.cors_origin)?;
     let (stop, stopped) = watch::channel(false);
-    let connections = Connections::new(router, config.max_connections, config.request_timeout);
+    let connections = Connections::new(routers, config.max_connections, config.request_timeout);
     let accepting = tokio::spawn(connections.run(listener, stopped));
 
     let outcome = lifetime(&engine, &log, address, shutdown).await;

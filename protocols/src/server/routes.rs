@@ -1,9 +1,10 @@
 //! The routes, and what every request passes on its way to them.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -12,14 +13,25 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 
 use super::ServeError;
+use super::connections::Routers;
 use crate::app::App;
 use crate::auth::require_key;
 use crate::error::ApiError;
 use crate::log::log_requests;
-use crate::{llama, openai};
+use crate::{limits, llama, openai};
+
+/// The routes of connections that have a place, and those of connections that have none.
+pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeError> {
+    let cors = cors(cors_origin)?;
+    let with_cors = |router: Router| match cors.clone() {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    Ok(Routers { all: with_cors(all(app)), counter: with_cors(counter(app)) })
+}
 
 /// All routes. The page and `/health` are open; the others ask for the key.
-pub(super) fn router(app: App, cors_origin: &str) -> Result<Router, ServeError> {
+fn all(app: &App) -> Router {
     let open = Router::new().route("/health", get(llama::health::health)).merge(bantam_web::router());
     let keyed = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat_completions))
@@ -32,20 +44,29 @@ pub(super) fn router(app: App, cors_origin: &str) -> Result<Router, ServeError> 
         .route("/detokenize", post(llama::text::detokenize))
         .route("/apply-template", post(llama::text::apply_template))
         .fallback(no_route)
-        .layer(from_fn_with_state(app.clone(), require_key));
-    let router = keyed
-        .merge(open)
-        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(Arc::clone(app), require_key));
+    passing(keyed.merge(open).method_not_allowed_fallback(no_method), app)
+}
+
+/// What is answered while the server has as many connections as it may: how it is, and nothing else.
+fn counter(app: &App) -> Router {
+    passing(Router::new().route("/health", get(llama::health::health)).fallback(too_many_connections), app)
+}
+
+/// Puts before these routes what every request passes.
+fn passing(routes: Router<App>, app: &App) -> Router {
+    routes
         // The handlers read bodies themselves, up to the limit of this server.
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn_with_state(app.clone(), log_requests))
+        .layer(from_fn_with_state(Arc::clone(app), log_requests))
         .layer(from_fn(never_sniff))
-        .with_state(app);
-    Ok(match cors(cors_origin)? {
-        Some(cors) => router.layer(cors),
-        None => router,
-    })
+        .with_state(Arc::clone(app))
+}
+
+async fn too_many_connections(request: Request) -> ApiError {
+    limits::discard(request).await;
+    ApiError::too_many("The server has as many connections as --max-connections allows; try again in 1 s", 1)
 }
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {
@@ -63,7 +84,7 @@ fn panicked(_: Box<dyn Any + Send>) -> Response {
     ApiError::internal("The server met a fault of its own while it served this request").into_response()
 }
 
-async fn never_sniff(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+async fn never_sniff(request: Request, next: axum::middleware::Next) -> Response {
     let mut response = next.run(request).await;
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

@@ -121,19 +121,65 @@ async fn heads_have_a_size() {
     assert_eq!(&answer, b"HTTP/1.1 431");
 }
 
+/// Opens a connection and begins a request on it.
+async fn sending(server: &Server) -> TcpStream {
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let begun = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\ncontent-length: 50\r\n\r\n{\"prompt\"";
+    socket.write_all(begun).await.unwrap();
+    socket
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_beyond_the_limit_are_told_so() {
+async fn requests_on_connections_beyond_the_limit_are_told_to_come_back() {
     let server = Server::with(|_, config| config.max_connections = 2).await;
-    let mut held = Vec::new();
-    for _ in 0..2 {
-        let mut socket = TcpStream::connect(server.address).await.unwrap();
-        socket.write_all(b"GET /health HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
-        assert_ne!(socket.read(&mut [0; 2000]).await.unwrap(), 0);
-        held.push(socket);
-    }
-    let reply = server.get("/health").await;
-    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
-    assert!(reply.json()["error"]["message"].as_str().unwrap().contains("--max-connections"));
+    let held = [sending(&server).await, sending(&server).await];
+    // Long, so that the client is still sending when it is refused.
+    let body = json!({"prompt": "a".repeat(5 << 20)});
+    let reply = server.post("/v1/completions", &body).await;
+    let error = &reply.json()["error"];
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")));
+    assert_eq!((&error["type"], &error["code"]), (&json!("rate_limit_error"), &json!("rate_limit_exceeded")));
+    assert!(error["message"].as_str().unwrap().contains("--max-connections"));
+    assert_eq!((reply.header("connection"), reply.header("access-control-allow-origin")), (Some("close"), Some("*")));
+    until("the log says so", || async { server.log().contains("  429  ") }).await;
+    assert_eq!(server.get("/health").await.status, 200, "how the server is can be asked at any time");
     drop(held);
-    until("there is room again", || async { server.get("/health").await.status == 200 }).await;
+    until("there is room again", || async { server.get("/v1/models").await.status == 200 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_rest_give_way() {
+    let server = Server::with(|_, config| config.max_connections = 1).await;
+    let pause = || tokio::time::sleep(Duration::from_millis(1100));
+    let mut socket = sending(&server).await;
+    pause().await;
+    assert_eq!(server.get("/v1/models").await.status, 429, "it is in the middle of a request");
+    socket.write_all(&[b' '; 41]).await.unwrap();
+    let mut answer = [0; 12];
+    socket.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 400");
+    assert_eq!(server.get("/v1/models").await.status, 429, "it has not rested for long enough");
+    assert_eq!(server.get("/health").await.status, 200);
+    pause().await;
+    assert_eq!(server.get("/v1/models").await.status, 200);
+    socket.read_to_end(&mut Vec::new()).await.unwrap();
+    let _silent = TcpStream::connect(server.address).await.unwrap();
+    pause().await;
+    assert_eq!(server.get("/v1/models").await.status, 200, "those that never said anything give way too");
+}
+
+/// Ten times what the server takes at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_is_answered_to_the_last_request() {
+    const BURST: usize = 640;
+    let server = Server::with(|engine, _| engine.concurrency = 64).await;
+    let body = json!({"prompt": "a", "max_tokens": 64, "ignore_eos": true}).to_string();
+    let ask = || send(server.address, "POST", "/v1/completions", &[], body.as_bytes());
+    let replies = futures::future::join_all((0..BURST).map(|_| ask())).await;
+    let served = replies.iter().filter(|reply| reply.status == 200).count();
+    assert!(served >= 64, "{served}");
+    for reply in replies.iter().filter(|reply| reply.status != 200) {
+        assert_eq!((reply.status, &reply.json()["error"]["type"]), (429, &json!("rate_limit_error")));
+        assert!(reply.header("retry-after").is_some());
+    }
 }

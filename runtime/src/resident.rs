@@ -3,12 +3,14 @@
 mod state;
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use bantam_backend::{Backend, CompileOptions, Program};
 use bantam_cpu::CpuBackend;
+use bantam_text::{Capabilities, ChatTemplate};
 
 use crate::{
     actors::kv::KvArguments,
@@ -82,19 +84,19 @@ fn describe(
 ) -> Result<ModelInfo, String> {
     let tokenizer = loaded.files.tokenizer().map_err(|e| e.to_string())?;
     let template_source = loaded.files.template_source().map_err(|e| e.to_string())?;
-    // A model whose template cannot be read still answers prompts that need none.
-    let (template, template_error) = match loaded.files.template() {
-        Ok(template) => (template, None),
-        Err(e) => (None, Some(e.to_string())),
+    let special_tokens = tokenizer.special_tokens();
+    // A model whose template cannot be used still answers prompts that need none.
+    let (template, template_error) = match usable_template(&loaded.files, &special_tokens) {
+        Ok(usable) => (usable, None),
+        Err(why) => (None, Some(why)),
     };
+    let (template, template_capabilities) = template.unzip();
     if let Some(why) = &template_error {
         tracing::warn!("{why}; chat is refused");
     }
-    let special_tokens = tokenizer.special_tokens();
-    let template_capabilities = template.as_ref().map(|t| t.capabilities(&special_tokens));
     let generation = of_generation_config(&config.model)?;
     let sampling = match &loaded.files {
-        ModelFiles::Gguf(file) => or(generation.sampling, &of_metadata(file.metadata())?),
+        ModelFiles::Gguf(file) => or(generation.sampling, &of_metadata(file.metadata(), &config.model)?),
         ModelFiles::Directory(_) => generation.sampling,
     };
     let recommended = SamplingOverrides { suppress: Some(tokenizer.suppressed().to_vec()), ..sampling };
@@ -130,4 +132,14 @@ fn describe(
         backend: backend.name(),
         threads: backend.threads(),
     })
+}
+
+/// The chat template and what it understands.
+fn usable_template(
+    files: &ModelFiles,
+    special_tokens: &BTreeMap<String, String>,
+) -> Result<Option<(ChatTemplate, Capabilities)>, String> {
+    let Some(template) = files.template().map_err(|e| e.to_string())? else { return Ok(None) };
+    let capabilities = template.capabilities(special_tokens).map_err(|e| format!("{}: {e}", files.path().display()))?;
+    Ok(Some((template, capabilities)))
 }

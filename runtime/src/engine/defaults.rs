@@ -82,7 +82,26 @@ pub(crate) fn of_generation_config(model: &Path) -> Result<GenerationConfig, Str
         Err(e) => return Err(named(&e)),
     };
     let config: Value = serde_json::from_slice(&bytes).map_err(|e| named(&e))?;
-    from_generation_config(&config).map_err(|e| named(&e))
+    let given = from_generation_config(&config).map_err(|e| named(&e))?;
+    Ok(GenerationConfig { sampling: usable(given.sampling, &path, |field| field), ..given })
+}
+
+/// What of `given` can be; the rest, which would stand in the way of all requests, is warned of by file and key.
+fn usable(mut given: SamplingOverrides, file: &Path, key: impl Fn(&str) -> &str) -> SamplingOverrides {
+    let nothing = SamplingOverrides::default();
+    while let Err(ParamError { field, value, range }) = resolve(&given, &nothing, &nothing) {
+        let taken = match field.as_str() {
+            "temperature" => &mut given.temperature,
+            "top_p" => &mut given.top_p,
+            "min_p" => &mut given.min_p,
+            "repetition_penalty" => &mut given.repetition_penalty,
+            // No other is read from files.
+            _ => return nothing,
+        };
+        *taken = None;
+        tracing::warn!("{}: {} is {value}, expected {range}; it is passed over", file.display(), key(&field));
+    }
+    given
 }
 
 fn from_generation_config(config: &Value) -> Result<GenerationConfig, String> {
@@ -119,15 +138,21 @@ fn end_tokens(config: &Value) -> Result<Vec<u32>, String> {
 ///
 /// # Errors
 /// A key of another type.
-pub(crate) fn of_metadata(metadata: &Metadata) -> Result<SamplingOverrides, String> {
+pub(crate) fn of_metadata(metadata: &Metadata, file: &Path) -> Result<SamplingOverrides, String> {
     let float = |key: &str| metadata.get::<f32>(key).map_err(|e| e.to_string());
-    Ok(SamplingOverrides {
+    let given = SamplingOverrides {
         temperature: float("general.sampling.temp")?,
         top_k: metadata.get::<usize>("general.sampling.top_k").map_err(|e| e.to_string())?,
         top_p: float("general.sampling.top_p")?,
         min_p: float("general.sampling.min_p")?,
         ..SamplingOverrides::default()
-    })
+    };
+    Ok(usable(given, file, |field| match field {
+        "temperature" => "general.sampling.temp",
+        "top_p" => "general.sampling.top_p",
+        "min_p" => "general.sampling.min_p",
+        other => other,
+    }))
 }
 
 /// `first`'s values, and `second`'s where it has none.
@@ -165,6 +190,18 @@ mod tests {
         assert_eq!(ends(json!({"eos_token_id": 7})), [7]);
         assert_eq!(ends(json!({"eos_token_id": [7, 3]})), [7, 3]);
         assert_eq!(ends(json!({})), [0; 0]);
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_passed_over() {
+        let given = SamplingOverrides {
+            temperature: Some(f32::NAN),
+            top_p: Some(0.5),
+            min_p: Some(-1.0),
+            ..SamplingOverrides::default()
+        };
+        let kept = usable(given, Path::new("model.gguf"), |field| field);
+        assert_eq!((kept.temperature, kept.top_p, kept.min_p), (None, Some(0.5), None));
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn recorded_templates() -> Vec<Recorded> {
     let load = |(name, special_tokens): (String, BTreeMap<String, String>)| {
         let source = std::fs::read_to_string(fixtures().join("templates").join(&name)).unwrap();
         let template = ChatTemplate::new(&source, &[]).unwrap();
-        let capabilities = template.capabilities(&special_tokens);
+        let capabilities = template.capabilities(&special_tokens).unwrap();
         Recorded { name, template, special_tokens, capabilities }
     };
     found.into_iter().map(load).collect()

@@ -1,12 +1,15 @@
 //! What a template can do, found out by rendering small conversations once.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use jiff::civil::DateTime;
 use serde_json::{Map, Value as Json, json};
 
-use super::{ChatTemplate, RenderInput};
+use super::{ChatTemplate, RenderInput, TemplateError};
 
+/// Steps that a template may take for one of the conversations.
+const STEPS: u64 = 50_000;
 /// Found in a prompt, it shows that a text was rendered.
 const MARK: &str = "bantam-probe";
 /// Another such text, for the value of an argument and the like.
@@ -14,7 +17,7 @@ const VALUE: &str = "bantam-value";
 /// What the effort may be called.
 const EFFORTS: [&str; 2] = ["reasoning_effort", "reasoning_strength"];
 /// The efforts that APIs know, least first.
-const LEVELS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+pub const EFFORT_LEVELS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// What a chat template understands.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,10 +77,52 @@ pub struct EffortSetting {
     pub free_text: bool,
 }
 
+impl Capabilities {
+    /// Sets the variables that ask for one of [`EFFORT_LEVELS`], where `variables` has none of that name: thinking is
+    /// turned off for `none` and on for the others, and of the levels that the template takes the nearest is chosen.
+    pub fn set_effort(&self, level: &str, variables: &mut Map<String, Json>) {
+        if let Some(switch) = &self.thinking {
+            let value = if level == "none" { &switch.off } else { &switch.on };
+            variables.entry(switch.variable.clone()).or_insert_with(|| value.clone());
+        }
+        let setting = self.effort.as_ref();
+        let variable = setting.map_or(EFFORTS[0], |setting| setting.variable.as_str());
+        let nearest = match setting {
+            Some(setting) => setting.nearest(level),
+            // It does no harm, and the template may be one that only some conversations show to heed it.
+            None => Some(level),
+        };
+        // A template that raises for `none` is not told of it: it was turned off above, or never thinks.
+        if let Some(nearest) = nearest {
+            variables.entry(variable.to_owned()).or_insert_with(|| json!(nearest));
+        }
+    }
+}
+
+impl EffortSetting {
+    /// The level that is nearest to this one; of two, the greater.
+    fn nearest(&self, level: &str) -> Option<&str> {
+        let rank = |level: &str| EFFORT_LEVELS.iter().position(|known| *known == level);
+        let asked = rank(level)?;
+        let taken = self.levels.iter().filter(|taken| (taken.as_str() == "none") == (level == "none"));
+        let ranked = taken.filter_map(|taken| Some((rank(taken)?, taken)));
+        ranked.min_by_key(|(rank, _)| (rank.abs_diff(asked), std::cmp::Reverse(*rank))).map(|(_, taken)| taken.as_str())
+    }
+}
+
 impl ChatTemplate {
     /// Finds out what the template understands. Takes some dozens of short renderings: to be done once, at load.
-    pub fn capabilities(&self, special_tokens: &BTreeMap<String, String>) -> Capabilities {
-        let mut probe = Probe { template: self, special_tokens, variables: Map::new(), parts_only: false };
+    ///
+    /// # Errors
+    /// A template that does not come to an end with a short conversation.
+    pub fn capabilities(&self, special_tokens: &BTreeMap<String, String>) -> Result<Capabilities, TemplateError> {
+        let mut probe = Probe {
+            template: self,
+            special_tokens,
+            variables: Map::new(),
+            parts_only: false,
+            endless: Cell::new(None),
+        };
         let string_content = probe.shows(vec![probe.message("user", MARK)]);
         probe.parts_only = !string_content;
         let thinking = probe.thinking();
@@ -85,7 +130,7 @@ impl ChatTemplate {
         probe.variables = thinking.iter().map(|switch| (switch.variable.clone(), switch.on.clone())).collect();
         let hi = || probe.message("user", "hi");
         let result = || probe.message("tool", "ok");
-        Capabilities {
+        let capabilities = Capabilities {
             tools: probe.shows_tools(),
             tool_results: probe.shows(vec![hi(), probe.calls(1), probe.message("tool", MARK)]),
             parallel_tool_calls: probe.shows(vec![hi(), probe.calls(2), probe.message("tool", MARK)]),
@@ -100,7 +145,8 @@ impl ChatTemplate {
             reasoning: probe.shows(vec![hi(), with_reasoning(probe.calls(1)), result()]),
             effort: probe.effort(),
             thinking,
-        }
+        };
+        probe.endless.take().map_or(Ok(capabilities), Err)
     }
 }
 
@@ -112,16 +158,28 @@ struct Probe<'a> {
     variables: Map<String, Json>,
     /// Whether content has to be a list of parts.
     parts_only: bool,
+    /// Set by the first rendering that comes to no end; no other follows.
+    endless: Cell<Option<TemplateError>>,
 }
 
 impl Probe<'_> {
     fn render(&self, messages: Vec<Json>, tools: Option<Json>, variables: Map<String, Json>) -> Option<String> {
+        if let Some(error) = self.endless.take() {
+            self.endless.set(Some(error));
+            return None;
+        }
         let mut kwargs = self.variables.clone();
         kwargs.extend(variables);
         kwargs.insert("add_generation_prompt".to_owned(), Json::Bool(true));
         let special_tokens = self.special_tokens.clone();
         let input = RenderInput { messages, tools, kwargs, special_tokens, parse_arguments: false };
-        self.template.render(&input, DateTime::constant(2026, 1, 1, 0, 0, 0, 0)).ok()
+        match self.template.render_within(STEPS, &input, DateTime::constant(2026, 1, 1, 0, 0, 0, 0)) {
+            Ok(prompt) => Some(prompt),
+            Err(error) => {
+                self.endless.set(Some(error).filter(|error| matches!(error, TemplateError::Exhausted { .. })));
+                None
+            }
+        }
     }
 
     fn prompt(&self, messages: Vec<Json>) -> Option<String> {
@@ -204,9 +262,9 @@ impl Probe<'_> {
     fn effort(&self) -> Option<EffortSetting> {
         EFFORTS.into_iter().find_map(|variable| {
             let prompt = |level: &str| self.prompt_with(variable, &json!(level));
-            let prompts: Vec<_> = LEVELS.iter().filter_map(|level| Some((*level, prompt(level)?))).collect();
+            let prompts: Vec<_> = EFFORT_LEVELS.iter().filter_map(|level| Some((*level, prompt(level)?))).collect();
             let first = prompts.first().map(|(_, prompt)| prompt)?;
-            let is_heeded = prompts.len() < LEVELS.len() || prompts.iter().any(|(_, prompt)| prompt != first);
+            let is_heeded = prompts.len() < EFFORT_LEVELS.len() || prompts.iter().any(|(_, prompt)| prompt != first);
             is_heeded.then(|| EffortSetting {
                 variable: variable.to_owned(),
                 levels: prompts.iter().map(|(level, _)| (*level).to_owned()).collect(),
@@ -235,4 +293,44 @@ fn with_reasoning(mut message: Json) -> Json {
         fields.insert("reasoning_content".to_owned(), json!(MARK));
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(source: &str, level: &str, given: &Json) -> Json {
+        let template = ChatTemplate::new(source, &[]).unwrap();
+        let mut variables = given.as_object().cloned().unwrap_or_default();
+        template.capabilities(&BTreeMap::new()).unwrap().set_effort(level, &mut variables);
+        Json::Object(variables)
+    }
+
+    #[test]
+    fn an_effort_becomes_what_the_template_takes() {
+        let turn = "{{ messages[0].content }}";
+        let levels = "{% if reasoning_effort is defined and reasoning_effort not in ['low', 'medium', 'xhigh'] %}\
+            {{ raise_exception('no such effort') }}{% endif %}{{ reasoning_effort }}";
+        let both = format!("{turn}{levels}{{{{ enable_thinking }}}}");
+        assert_eq!(variables(&both, "high", &json!({})), json!({"enable_thinking": true, "reasoning_effort": "xhigh"}));
+        assert_eq!(
+            variables(&both, "minimal", &json!({})),
+            json!({"enable_thinking": true, "reasoning_effort": "low"})
+        );
+        assert_eq!(variables(&both, "none", &json!({})), json!({"enable_thinking": false}));
+        assert_eq!(variables(turn, "high", &json!({})), json!({"reasoning_effort": "high"}));
+        let strength = format!("{turn}{{{{ reasoning_strength }}}}");
+        assert_eq!(variables(&strength, "low", &json!({})), json!({"reasoning_strength": "low"}));
+        let given = json!({"enable_thinking": false, "reasoning_effort": "low"});
+        assert_eq!(variables(&both, "high", &given), given, "what the client set itself stays");
+    }
+
+    #[test]
+    fn a_template_that_comes_to_no_end_is_found_out_at_once() {
+        let begin = std::time::Instant::now();
+        let endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+        let error = ChatTemplate::new(endless, &[]).unwrap().capabilities(&BTreeMap::new()).unwrap_err();
+        assert!(matches!(error, TemplateError::Exhausted { .. }), "{error}");
+        assert!(begin.elapsed().as_secs() < 5);
+    }
 }

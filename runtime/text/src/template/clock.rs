@@ -2,15 +2,25 @@
 
 use jiff::civil::DateTime;
 use jiff::fmt::strtime;
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
+
+use super::guard;
 
 /// The local date and time.
 pub fn local_now() -> DateTime {
     jiff::ZonedDateTime::now().datetime()
 }
 
-/// `datetime.strftime` of a time without a zone.
-pub(super) fn strftime(now: DateTime, format: &str) -> Result<String, Error> {
+/// Most bytes that one byte of a format may become: `%c`, and fields padded to a width.
+const GROWTH: usize = 128;
+
+/// `datetime.strftime` of a time without a zone, for a template that pays for it.
+pub(super) fn strftime(state: &State<'_, '_>, now: DateTime, format: &str) -> Result<String, Error> {
+    guard::pay_bytes(state, format.len().saturating_mul(GROWTH))?;
+    format_time(now, format)
+}
+
+fn format_time(now: DateTime, format: &str) -> Result<String, Error> {
     strtime::format(c_locale(format), now)
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}")))
 }
@@ -51,8 +61,8 @@ mod tests {
             ("%a %-d %j %I %p %y 100%%", "Thu 1 274 12 PM 26 100%"),
             ("%c|%x|%X|%f|%z|%Z", "Thu Oct  1 12:34:56 2026|10/01/26|12:34:56|000000||"),
         ] {
-            assert_eq!(strftime(now, format).unwrap(), want);
+            assert_eq!(format_time(now, format).unwrap(), want);
         }
-        assert!(strftime(now, "%!").is_err());
+        assert!(format_time(now, "%!").is_err());
     }
 }

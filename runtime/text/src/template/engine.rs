@@ -4,14 +4,16 @@ use std::sync::LazyLock;
 use std::{io, thread};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, Value};
 use regex::Regex;
 use serde_json::Value as Json;
 
-use super::{RenderInput, error, json, python};
+use super::{RenderInput, error, guard, json, python};
 
 /// Steps a template may take for its own sake. A step also pays for 64 bytes, so this bounds the memory as well.
-const OWN_STEPS: u64 = 1_000_000;
+const OWN_STEPS: u64 = 250_000;
+/// Most steps for any conversation.
+const MAX_STEPS: u64 = 16_000_000;
 /// Steps for each value of the conversation and the tools: ten times what the known templates need.
 const STEPS_PER_VALUE: u64 = 1_000;
 /// Steps for each pair of messages: Gemma 4's template looks from each tool result back for its call.
@@ -22,12 +24,14 @@ const STACK: usize = 128 << 20;
 /// How deep macros may call each other.
 const RECURSION: usize = 200;
 
-/// An environment without templates.
+/// Jinja's syntax, with the white space around blocks handled as transformers has it.
+pub(super) fn syntax() -> SyntaxConfig {
+    SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().unwrap_or_default()
+}
+
+/// What templates are rendered in.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
-        environment.set_syntax(syntax);
-    }
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     // Only errors are dearer for it, and they name what was undefined.
@@ -41,10 +45,16 @@ pub(super) fn environment() -> Environment<'static> {
     environment.add_test("number", python::is_number);
     environment.add_test("integer", python::is_integer);
     environment.add_test("float", python::is_float);
-    environment.add_function("raise_exception", |reason: &Value| -> Result<Value, _> {
-        Err(error::raised(&reason.to_string()))
-    });
+    environment.add_function("raise_exception", raise);
+    // It shows the whole state.
+    environment.remove_global("debug");
+    guard::install(&mut environment);
     environment
+}
+
+fn raise(state: &State<'_, '_>, reason: &Value) -> Result<Value, Error> {
+    guard::pay(state, reason)?;
+    Err(error::raised(&reason.to_string()))
 }
 
 /// The steps that a template may take for a conversation.
@@ -54,6 +64,7 @@ pub(super) fn allowance(input: &RenderInput) -> u64 {
     OWN_STEPS
         .saturating_add(values.saturating_mul(STEPS_PER_VALUE))
         .saturating_add(messages.saturating_mul(messages).saturating_mul(STEPS_PER_PAIR))
+        .min(MAX_STEPS)
 }
 
 /// How many values there are in `json`, with a kilobyte of text for another one.
@@ -84,35 +95,5 @@ pub(super) fn rewrite(source: &str) -> String {
     match &*TAGS {
         Some(tags) => tags.replace_all(&source, "${1}${2}with${3}").into_owned(),
         None => source,
-    }
-}
-
-/// Text up to a bound.
-pub(super) struct Bounded {
-    text: Vec<u8>,
-    most: usize,
-}
-
-impl Bounded {
-    pub(super) fn new(most: usize) -> Self {
-        Self { text: Vec::new(), most }
-    }
-
-    pub(super) fn into_text(self) -> String {
-        String::from_utf8_lossy(&self.text).into_owned()
-    }
-}
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > self.most - self.text.len() {
-            return Err(io::Error::other("the output is too long"));
-        }
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

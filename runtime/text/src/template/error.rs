@@ -32,11 +32,11 @@ pub enum TemplateError {
         /// Where.
         line: usize,
     },
-    /// The template takes too many steps or writes too much.
-    #[error("the chat template {what} (template line {line}); it may loop without end")]
+    /// The template takes too many steps, or makes too much text or too large values.
+    #[error(
+        "the chat template takes more steps or memory than allowed (template line {line}); it may loop without end"
+    )]
     Exhausted {
-        /// Which bound was met.
-        what: &'static str,
         /// Where.
         line: usize,
     },
@@ -63,8 +63,7 @@ impl TemplateError {
     pub(super) fn rendering(error: &Error) -> Self {
         let line = error.line().unwrap_or_default();
         match error.kind() {
-            ErrorKind::OutOfFuel => Self::Exhausted { what: "takes more steps than allowed", line },
-            ErrorKind::WriteFailure => Self::Exhausted { what: "writes more text than allowed", line },
+            ErrorKind::OutOfFuel => Self::Exhausted { line },
             _ => match source_of(error) {
                 Some(Raised(reason)) => Self::Refused { reason: reason.clone(), line },
                 None => Self::Failed { reason: describe(error), line },

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
+use minijinja::{Error, ErrorKind, State, Value};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
+use super::guard;
 use super::messages::Marks;
 use super::number::{self, Spelled};
 
@@ -85,13 +86,8 @@ impl<'de> serde::Deserialize<'de> for Pairs<'de> {
 
 /// The filter `tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`, which is `json.dumps`.
 #[allow(clippy::needless_pass_by_value, reason = "the engine's calling convention")]
-pub(super) fn tojson(
-    value: &Value,
-    ensure_ascii: Option<bool>,
-    indent: Option<Value>,
-    separators: Option<Value>,
-    kwargs: Kwargs,
-) -> Result<String, Error> {
+pub(super) fn tojson(state: &State<'_, '_>, value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
+    let (ensure_ascii, indent, separators): (Option<bool>, Option<Value>, Option<Value>) = from_args(&args)?;
     let indent: Option<Value> = indent.or(kwargs.get("indent")?);
     let indent = indent.filter(|indent| !indent.is_none()).map(|indent| indentation(&indent)).transpose()?;
     let separators: Option<Value> = separators.or(kwargs.get("separators")?);
@@ -101,6 +97,7 @@ pub(super) fn tojson(
         None => (", ".to_owned(), ": ".to_owned()),
     };
     let mut dump = Dump {
+        state,
         out: String::new(),
         indent,
         between,
@@ -124,7 +121,9 @@ fn indentation(indent: &Value) -> Result<String, Error> {
     }
 }
 
-struct Dump {
+struct Dump<'a> {
+    /// Of the template, which has paid for the value but not for what is put between its parts.
+    state: &'a State<'a, 'a>,
     out: String,
     indent: Option<String>,
     between: String,
@@ -133,7 +132,7 @@ struct Dump {
     sort_keys: bool,
 }
 
-impl Dump {
+impl Dump<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
             return Err(Error::new(ErrorKind::InvalidOperation, "tojson: the value is nested too deeply"));
@@ -157,12 +156,11 @@ impl Dump {
         self.out.push('[');
         let mut is_empty = true;
         for item in value.try_iter()? {
-            self.separate(is_empty, depth + 1);
+            self.separate(is_empty, depth + 1)?;
             self.value(&item, depth + 1)?;
             is_empty = false;
         }
-        self.close(']', is_empty, depth);
-        Ok(())
+        self.close(']', is_empty, depth)
     }
 
     fn map(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
@@ -172,7 +170,7 @@ impl Dump {
         }
         self.out.push('{');
         for (index, key) in keys.iter().enumerate() {
-            self.separate(index == 0, depth + 1);
+            self.separate(index == 0, depth + 1)?;
             match key.kind() {
                 ValueKind::String => self.string(key.as_str().unwrap_or_default()),
                 ValueKind::None | ValueKind::Bool | ValueKind::Number => {
@@ -182,34 +180,38 @@ impl Dump {
                 }
                 _ => return Err(not_serializable(key)),
             }
+            guard::pay_bytes(self.state, self.after_key.len())?;
             self.out.push_str(&self.after_key);
             self.value(&value.get_item(key)?, depth + 1)?;
         }
-        self.close('}', keys.is_empty(), depth);
+        self.close('}', keys.is_empty(), depth)
+    }
+
+    fn separate(&mut self, is_first: bool, depth: usize) -> Result<(), Error> {
+        if !is_first {
+            guard::pay_bytes(self.state, self.between.len())?;
+            self.out.push_str(&self.between);
+        }
+        self.new_line(depth)
+    }
+
+    fn close(&mut self, bracket: char, is_empty: bool, depth: usize) -> Result<(), Error> {
+        if !is_empty {
+            self.new_line(depth)?;
+        }
+        self.out.push(bracket);
         Ok(())
     }
 
-    fn separate(&mut self, is_first: bool, depth: usize) {
-        if !is_first {
-            self.out.push_str(&self.between);
-        }
-        self.new_line(depth);
-    }
-
-    fn close(&mut self, bracket: char, is_empty: bool, depth: usize) {
-        if !is_empty {
-            self.new_line(depth);
-        }
-        self.out.push(bracket);
-    }
-
-    fn new_line(&mut self, depth: usize) {
+    fn new_line(&mut self, depth: usize) -> Result<(), Error> {
         if let Some(indent) = &self.indent {
+            guard::pay_bytes(self.state, indent.len().saturating_mul(depth))?;
             self.out.push('\n');
             for _ in 0..depth {
                 self.out.push_str(indent);
             }
         }
+        Ok(())
     }
 
     fn string(&mut self, string: &str) {

@@ -7,7 +7,7 @@
 use jiff::civil::DateTime;
 
 use super::messages::{self, Marks};
-use super::{ChatTemplate, RenderInput, TemplateError};
+use super::{ChatTemplate, RenderInput, TemplateError, engine};
 use crate::tokenizer::{Segment, Specials, Tokenizer};
 
 impl ChatTemplate {
@@ -33,7 +33,7 @@ impl ChatTemplate {
             if !marks.were_set() {
                 return Ok(vec![Segment { text: prompt, specials: Specials::Parse }]);
             }
-            let marked = self.render_context(context, input, now);
+            let marked = self.render_context(context, engine::allowance(input), input, now);
             let segments = marked.ok().and_then(|marked| cut(&marked, open, close));
             if let Some(segments) = segments.filter(|segments| is_cut_of(&prompt, segments)) {
                 return Ok(segments);

@@ -1,7 +1,8 @@
 //! Chat templates: a conversation to the text that a model was trained on, exactly as Hugging Face's transformers
 //! renders it.
 //!
-//! A template is untrusted: it may take a bounded number of steps, nest and write to a bound, and load nothing.
+//! A template is untrusted: it may take a bounded number of steps, which pay for time and memory, nest to a bound, and
+//! load nothing.
 
 mod calls;
 mod capabilities;
@@ -9,6 +10,7 @@ mod clock;
 mod engine;
 mod error;
 mod gguf;
+mod guard;
 mod hf;
 mod json;
 mod marked;
@@ -19,12 +21,13 @@ mod python;
 
 use std::collections::BTreeMap;
 
-pub use capabilities::{Capabilities, EffortSetting, ThinkingSwitch};
+pub use capabilities::{Capabilities, EFFORT_LEVELS, EffortSetting, ThinkingSwitch};
 pub use clock::local_now;
 pub use error::TemplateError;
 use jiff::civil::DateTime;
 use messages::Marks;
-use minijinja::{Environment, Value};
+use minijinja::machinery::{eval, make_string_output};
+use minijinja::{AutoEscape, Environment, State, Value};
 pub use prepare::prepare_messages;
 
 /// The name under which the default template is known.
@@ -34,13 +37,13 @@ const TOOL_USE: &str = "tool_use";
 
 /// Longest template that is read, in bytes; the longest known one has a third of it.
 const MAX_SOURCE: usize = 128 << 10;
-/// Longest prompt that a template may write, in bytes.
-const MAX_OUTPUT: usize = 64 << 20;
 
 /// A model's chat template, or its set of them.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    /// By name.
+    sources: BTreeMap<String, String>,
 }
 
 /// What a template is given.
@@ -72,17 +75,17 @@ impl ChatTemplate {
     }
 
     fn read(sources: &[(&str, &str)]) -> Result<Self, TemplateError> {
-        let mut environment = engine::environment();
+        let mut read = BTreeMap::new();
         for (name, source) in sources {
             if source.len() > MAX_SOURCE {
                 let reason = format!("it has {} bytes, more than {MAX_SOURCE}", source.len());
                 return Err(TemplateError::Syntax { reason, line: 0 });
             }
-            environment
-                .add_template_owned((*name).to_owned(), engine::rewrite(source))
-                .map_err(|error| TemplateError::syntax(&error))?;
+            let source = engine::rewrite(source);
+            guard::compile(&source, name).map_err(|error| TemplateError::syntax(&error))?;
+            read.insert((*name).to_owned(), source);
         }
-        Ok(Self { environment })
+        Ok(Self { environment: engine::environment(), sources: read })
     }
 
     /// The prompt. `now` is what `strftime_now` tells: [`local_now`].
@@ -90,29 +93,35 @@ impl ChatTemplate {
     /// # Errors
     /// What the template refuses, cannot handle, or does not come to an end with.
     pub fn render(&self, input: &RenderInput, now: DateTime) -> Result<String, TemplateError> {
-        self.render_context(messages::context(input, &Marks::none()), input, now)
+        self.render_within(engine::allowance(input), input, now)
+    }
+
+    /// The same in this many steps.
+    fn render_within(&self, steps: u64, input: &RenderInput, now: DateTime) -> Result<String, TemplateError> {
+        self.render_context(messages::context(input, &Marks::none()), steps, input, now)
     }
 
     /// Renders with variables that were made of `input`.
     fn render_context(
         &self,
         mut context: BTreeMap<String, Value>,
+        steps: u64,
         input: &RenderInput,
         now: DateTime,
     ) -> Result<String, TemplateError> {
-        let strftime = move |format: &str| clock::strftime(now, format);
+        let strftime = move |state: &State<'_, '_>, format: &str| clock::strftime(state, now, format);
         context.entry("strftime_now".to_owned()).or_insert_with(|| Value::from_function(strftime));
-        let for_tools = input.tools.is_some() && self.environment.get_template(TOOL_USE).is_ok();
-        let name = if for_tools { TOOL_USE } else { DEFAULT };
+        let name = if input.tools.is_some() && self.sources.contains_key(TOOL_USE) { TOOL_USE } else { DEFAULT };
+        let source = self.sources.get(name).map(String::as_str).unwrap_or_default();
         let mut environment = self.environment.clone();
-        environment.set_fuel(Some(engine::allowance(input)));
-        engine::on_deep_stack(move || {
-            let mut output = engine::Bounded::new(MAX_OUTPUT);
-            let template = environment.get_template(name);
-            template
-                .and_then(|template| template.render_captured_to(Value::from_pairs(context), &mut output).map(drop))
+        environment.set_fuel(Some(steps));
+        engine::on_deep_stack(|| {
+            let mut prompt = String::new();
+            let code = guard::compile(source, name).map_err(|error| TemplateError::syntax(&error))?;
+            let (variables, mut output) = (Value::from_pairs(context), make_string_output(&mut prompt));
+            eval(&environment, &code.main, variables, &code.blocks, &mut output, AutoEscape::None)
                 .map_err(|error| TemplateError::rendering(&error))?;
-            Ok(output.into_text())
+            Ok(prompt)
         })?
     }
 }

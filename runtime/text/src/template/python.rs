@@ -3,6 +3,7 @@
 use minijinja::value::{Kwargs, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::guard;
 use super::number::Spelled;
 
 /// What `str.isspace` calls white space: Unicode's, and the four separators of ASCII.
@@ -17,13 +18,42 @@ pub(super) fn call_method(
     method: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
-    if let Some(result) = value.as_str().map(|text| string_method(text, method, args)) {
-        match result {
+    if let Some(text) = value.as_str() {
+        pay(state, text, method, args)?;
+        match string_method(text, method, args) {
             Err(error) if error.kind() == ErrorKind::UnknownMethod => {}
             result => return result,
         }
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+}
+
+/// What a list costs for each of its items, in bytes.
+const ITEM_BYTES: usize = 64;
+
+/// Has the template pay for what a method makes, beside what the engine counts for the text and the arguments.
+fn pay(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> Result<(), Error> {
+    let bytes = match method {
+        "split" | "rsplit" => match args.first().and_then(Value::as_str) {
+            None => text.split(is_space).count().saturating_mul(ITEM_BYTES),
+            Some("") => 0,
+            Some(separator) => text.matches(separator).count().saturating_mul(ITEM_BYTES),
+        },
+        "splitlines" => text.matches(['\n', '\r']).count().saturating_mul(ITEM_BYTES),
+        "format" => format_bytes(text, args),
+        _ => 0,
+    };
+    guard::pay_bytes(state, bytes)
+}
+
+/// The most that `text.format(args)` can make: each field may be any of the arguments, padded to any width that the
+/// format or a number among the arguments tells.
+fn format_bytes(text: &str, args: &[Value]) -> usize {
+    let widths = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let widths = widths.fold(0_usize, |sum, digits| sum.saturating_add(digits.parse().unwrap_or(usize::MAX)));
+    let argument = |value: &Value| value.as_usize().unwrap_or(0).max(value.len().unwrap_or(0));
+    let longest = args.iter().map(argument).max().unwrap_or(0);
+    text.matches('{').count().saturating_mul(longest).saturating_add(widths)
 }
 
 /// The methods that differ from, or are not in, the engine's own set.

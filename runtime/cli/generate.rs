@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, stdout};
 
 use bantam_backend::KvType;
-use bantam_runtime::engine::{ChatPrompt, Engine, EngineConfig, Event, Prompt, Request};
+use bantam_runtime::engine::{ChatPrompt, Engine, EngineConfig, Event, Prompt, Refusal, Request};
 use clap::Args;
 use serde_json::json;
 
@@ -63,7 +63,7 @@ impl GenerateArgs {
         let user = json!({ "role": "user", "content": self.prompt });
         let kwargs = [("add_generation_prompt", true), ("enable_thinking", self.enable_thinking)];
         let kwargs = kwargs.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
-        ChatPrompt { messages: system.chain([user]).collect(), tools: None, kwargs }
+        ChatPrompt { messages: system.chain([user]).collect(), kwargs, ..ChatPrompt::default() }
     }
 
     fn engine(&self) -> Result<EngineConfig, CliError> {
@@ -93,8 +93,19 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     outcome
 }
 
+/// Options that this model cannot take are wrong usage.
+fn refused(refusal: Refusal) -> CliError {
+    match refusal {
+        Refusal::Invalid { field, why } => CliError::Usage(format!("--{}: {why}", field.replace('_', "-"))),
+        Refusal::ContextExceeded { prompt_tokens, context, .. } => CliError::Usage(format!(
+            "--prompt: {prompt_tokens} tokens leave no room in a context of {context}; shorten it or raise --context"
+        )),
+        other => CliError::failed(other),
+    }
+}
+
 async fn generate(engine: &Engine, request: Request) -> Result<(), CliError> {
-    let mut generation = engine.submit(request).await.map_err(CliError::failed)?;
+    let mut generation = engine.submit(request).await.map_err(refused)?;
     while let Some(event) = generation.next().await {
         match event {
             Event::Started { .. } => {}

@@ -4,6 +4,7 @@
 //! runtime's.
 
 use bantam_runtime::engine::ChatPrompt;
+use bantam_text::EFFORT_LEVELS;
 use serde_json::{Map, Value, json};
 
 use crate::fields::{Field, FieldError, Fields};
@@ -11,7 +12,7 @@ use crate::fields::{Field, FieldError, Fields};
 /// Roles that a message may have. `function` is how results were sent before there were tools.
 const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 
-/// `messages`, `tools` and `chat_template_kwargs` of a request.
+/// `messages`, `tools`, `chat_template_kwargs` and `reasoning_effort` of a request.
 pub(crate) fn conversation(fields: &Fields<'_>) -> Result<ChatPrompt, FieldError> {
     let messages = fields.required("messages")?;
     let items = messages.items()?;
@@ -22,7 +23,16 @@ pub(crate) fn conversation(fields: &Fields<'_>) -> Result<ChatPrompt, FieldError
         messages: items.iter().map(message).collect::<Result<_, _>>()?,
         tools: tools(fields)?,
         kwargs: kwargs(fields)?,
+        effort: effort(fields)?,
     })
+}
+
+fn effort(fields: &Fields<'_>) -> Result<Option<String>, FieldError> {
+    let Some(field) = fields.get("reasoning_effort") else { return Ok(None) };
+    match field.text()? {
+        known if EFFORT_LEVELS.contains(&known) => Ok(Some(known.to_owned())),
+        other => Err(field.error(format!("must be one of {}, found \"{other}\"", EFFORT_LEVELS.join(", ")))),
+    }
 }
 
 /// The template's further variables. Unless the client says otherwise, the prompt ends where an answer begins.
@@ -208,6 +218,20 @@ mod tests {
         let thinking = kwargs(json!({"enable_thinking": false})).unwrap();
         assert_eq!(thinking, json!({"enable_thinking": false, "add_generation_prompt": true}));
         assert_eq!(kwargs(json!({"add_generation_prompt": false})).unwrap(), json!({"add_generation_prompt": false}));
+    }
+
+    #[test]
+    fn efforts_are_those_of_the_protocol() {
+        let with = |effort: Value| json!({"messages": [{"role": "user", "content": "x"}], "reasoning_effort": effort});
+        let effort = |given| read(&with(given)).map(|chat| chat.effort);
+        assert_eq!(effort(json!("high")).unwrap().as_deref(), Some("high"));
+        assert_eq!(effort(json!(null)).unwrap(), None);
+        let problem = effort(json!("huge")).unwrap_err();
+        assert_eq!(
+            problem,
+            "`reasoning_effort` must be one of none, minimal, low, medium, high, xhigh, max, found \"huge\""
+        );
+        assert_eq!(effort(json!(3)).unwrap_err(), "`reasoning_effort` must be a string, found an integer");
     }
 
     #[test]

@@ -78,11 +78,6 @@ const CHAT: &[Unsupported] = &[
     Unsupported { field: "add_generation_prompt", harmless: |v| *v == json!(true), supported: "only true is" },
     Unsupported { field: "continue_final_message", harmless: |v| *v == json!(false), supported: "only false is" },
     never("web_search_options"),
-    Unsupported {
-        field: "reasoning_effort",
-        harmless: |_| false,
-        supported: "set what the model's template takes in `chat_template_kwargs`",
-    },
     Unsupported { field: "verbosity", harmless: |v| *v == json!("medium"), supported: "only \"medium\" is" },
 ];
 

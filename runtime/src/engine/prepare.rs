@@ -1,6 +1,6 @@
 //! From a request to tokens: render, tokenize, check the window. Runs on the blocking pool, never on an I/O thread.
 
-use bantam_text::{RenderInput, Segment, Specials, StopMatcher, local_now, prepare_messages};
+use bantam_text::{Capabilities, RenderInput, Segment, Specials, StopMatcher, local_now, prepare_messages};
 use serde_json::Value;
 
 use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request};
@@ -86,13 +86,17 @@ fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal
         let why = info.template_error.as_deref().unwrap_or("the model file has no chat template");
         Refusal::Template(format!("{why}: send the text to /v1/completions"))
     })?;
+    let mut kwargs = chat.kwargs.clone();
+    if let Some(effort) = &chat.effort {
+        info.template_capabilities.as_ref().unwrap_or(&Capabilities::default()).set_effort(effort, &mut kwargs);
+    }
     let input = RenderInput {
         messages: match &info.template_capabilities {
             Some(capabilities) => prepare_messages(&chat.messages, capabilities),
             None => chat.messages.clone(),
         },
         tools: chat.tools.clone().map(Value::Array),
-        kwargs: chat.kwargs.clone(),
+        kwargs,
         special_tokens: info.special_tokens.clone(),
         parse_arguments: true,
     };

@@ -24,6 +24,9 @@ pub struct ChatPrompt {
     pub tools: Option<Vec<Value>>,
     /// Further template variables (`enable_thinking`, …).
     pub kwargs: Map<String, Value>,
+    /// How much the model is to think: one of [`bantam_text::EFFORT_LEVELS`]. Becomes variables of the template, unless
+    /// `kwargs` sets these.
+    pub effort: Option<String>,
 }
 
 /// One generation.

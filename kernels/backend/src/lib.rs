@@ -185,6 +185,15 @@ pub trait Program: Send {
         0
     }
 
+    /// How many experts each of the trunk's mixtures has, in the order in which rows pass them.
+    fn mixtures(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Takes out how many rows each expert of the trunk has computed since the last call: adds them to `rows`, which has
+    /// a place for each expert of the first mixture, then of the next.
+    fn take_expert_rows(&mut self, _rows: &mut [u64]) {}
+
     /// Entries of the trunk's logit row.
     fn vocab(&self) -> usize;
 

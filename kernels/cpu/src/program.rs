@@ -12,6 +12,7 @@ use crate::{
     },
     exec::{
         self,
+        experts::Tally,
         frame::{Claims, Frame, MemberScratch, PerMember},
     },
     isa::Isa,
@@ -56,6 +57,7 @@ struct CompiledGraph {
 struct Runner {
     plan: Plan,
     claims: Vec<Claims>,
+    tally: Tally,
     prepared: Prepared,
     /// Made when the plan first runs.
     arena: Option<Zeroed>,
@@ -155,6 +157,7 @@ impl CpuProgram {
             scratch: &self.scratch,
             partials: &self.partials,
             claims: &runner.claims,
+            tally: &runner.tally,
             isa: self.isa,
         })
     }
@@ -228,9 +231,10 @@ fn no_slots(graph: usize) -> StepError {
 impl Runner {
     fn new(plan: Plan, max: MaxRows, members: usize, places: usize) -> Self {
         let claims = plan.schedule.nodes.iter().map(|_| Claims::default()).collect();
+        let tally = Tally::new(plan.schedule.nodes.iter().map(|node| &node.op));
         let cuts = plan.attentions().map(|(rows, attend)| (rows, Cut::of(attend)));
         let prepared = Prepared::new(max, members, places, cuts, plan.strides());
-        Runner { plan, claims, prepared, arena: None }
+        Runner { plan, claims, tally, prepared, arena: None }
     }
 
     fn arena(&mut self) -> Option<&Zeroed> {
@@ -321,6 +325,16 @@ impl Program for CpuProgram {
 
     fn history(&self, graph: usize) -> usize {
         self.graphs.get(graph).map_or(0, |g| g.demands.history)
+    }
+
+    fn mixtures(&self) -> &[usize] {
+        self.graphs.first().map_or(&[], |g| g.fast.tally.mixtures())
+    }
+
+    fn take_expert_rows(&mut self, rows: &mut [u64]) {
+        if let Some(trunk) = self.graphs.first_mut() {
+            trunk.fast.tally.take(rows);
+        }
     }
 
     fn vocab(&self) -> usize {

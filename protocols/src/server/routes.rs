@@ -40,6 +40,7 @@ fn all(app: &App) -> Router {
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/props", get(llama::props::props))
         .route("/slots", get(llama::slots::slots))
+        .route("/experts", get(llama::experts::experts))
         .route("/tokenize", post(llama::text::tokenize))
         .route("/detokenize", post(llama::text::detokenize))
         .route("/apply-template", post(llama::text::apply_template))

@@ -1,8 +1,8 @@
 //! The routes beside generation.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::server::{Server, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_tell_the_window_that_a_request_gets() {
@@ -41,6 +41,36 @@ async fn slots_are_listed() {
         (&slots[2]["id"], &slots[2]["state"], &slots[2]["is_processing"]),
         (&json!(2), &json!("idle"), &json!(false))
     );
+}
+
+/// The number of this name, wherever it stands.
+fn number(json: &Value, name: &str) -> Option<u64> {
+    let fields = json.as_object()?;
+    fields.get(name).and_then(Value::as_u64).or_else(|| fields.values().find_map(|inner| number(inner, name)))
+}
+
+/// Each row is counted once for each of the experts that it used. In the last layer only rows whose logits are wanted
+/// are computed, so the first mixture is the one that has them all.
+#[tokio::test(flavor = "multi_thread")]
+async fn experts_add_up_to_the_rows_and_what_each_used() {
+    let moe = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/qwen3moe-a/model.gguf");
+    let server = Server::with(|engine, _| engine.model = moe.into()).await;
+    let props = server.get("/props").await.json();
+    let used = number(&props["model"]["config"], "used").unwrap();
+    let prompt: Vec<u32> = (5..45).collect();
+    let body = json!({"prompt": prompt, "max_tokens": 20, "ignore_eos": true});
+    assert_eq!(server.post("/v1/completions", &body).await.status, 200);
+    let rows = server.engine.status().await.rows;
+    assert!(rows >= 59, "{rows}");
+    let expected = rows * used;
+    until("all is counted", || async { server.get("/experts").await.json()[0]["rows"] == expected }).await;
+    let mixtures = server.get("/experts").await.json();
+    for mixture in mixtures.as_array().unwrap() {
+        let each: Vec<u64> = serde_json::from_value(mixture["rows_per_expert"].clone()).unwrap();
+        assert_eq!(mixture["rows"], each.iter().sum::<u64>());
+        assert!(each.iter().filter(|rows| **rows > 0).count() > 1, "{each:?}");
+    }
+    assert_eq!(Server::start().await.get("/experts").await.json(), json!([]), "a model without experts");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,16 @@
 //! The executor: owns the backend program and the thread that runs it, one step at a time.
 //!
 //! Messages: [`ExecutorMessage::Run`] computes one step and samples from its logits; the answer is
-//! [`SchedulerMessage::StepDone`]. [`ExecutorMessage::Transfer`] saves or restores state. The work is done on a thread of its own; this actor only hands it over, so it answers
+//! [`SchedulerMessage::StepDone`]. [`ExecutorMessage::Transfer`] saves or restores state. What each expert computed goes to
+//! the experts actor once every few steps. The work is done on a thread of its own; this actor only hands it over, so it answers
 //! at once whatever the step takes.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,6 +18,7 @@ use bantam_backend::{Program, Step};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::{
+    experts::ExpertsMessage,
     job::{Capture, CapturedRow},
     scheduler::SchedulerMessage,
     transfer::TransferJob,
@@ -76,7 +81,37 @@ pub(crate) struct StepOutcome {
 
 /// The thread that owns the program. Dropping it lets the thread end once its step is done.
 pub(crate) struct ExecutorThread {
-    work: SyncSender<(Work, ActorRef<SchedulerMessage>)>,
+    work: SyncSender<Order>,
+}
+
+/// What is to be done, and who is told of it.
+struct Order {
+    work: Work,
+    scheduler: ActorRef<SchedulerMessage>,
+    experts: ActorRef<ExpertsMessage>,
+}
+
+/// What experts computed and the experts actor has not been told.
+struct Untold {
+    /// One per expert of each mixture.
+    rows: Vec<u64>,
+    steps: usize,
+}
+
+impl Untold {
+    /// Steps after which the actor is told, unless there is a pause before.
+    const STEPS: usize = 32;
+    /// A pause.
+    const PAUSE: Duration = Duration::from_millis(50);
+
+    fn tell(&mut self, program: &mut dyn Program, experts: &ActorRef<ExpertsMessage>) {
+        program.take_expert_rows(&mut self.rows);
+        if experts.cast(ExpertsMessage::Used(self.rows.clone())).is_err() {
+            tracing::debug!("a step ended after its experts actor");
+        }
+        self.rows.fill(0);
+        self.steps = 0;
+    }
 }
 
 impl ExecutorThread {
@@ -92,14 +127,34 @@ impl ExecutorThread {
     }
 }
 
-fn run_all(mut program: Box<dyn Program>, received: &Receiver<(Work, ActorRef<SchedulerMessage>)>) {
-    while let Ok((work, scheduler)) = received.recv() {
+fn run_all(mut program: Box<dyn Program>, received: &Receiver<Order>) {
+    let mut untold = Untold { rows: vec![0; program.mixtures().iter().sum()], steps: 0 };
+    let mut told: Option<ActorRef<ExpertsMessage>> = None;
+    loop {
+        let next = match &told {
+            Some(experts) if untold.steps > 0 => match received.recv_timeout(Untold::PAUSE) {
+                Err(RecvTimeoutError::Timeout) => {
+                    untold.tell(program.as_mut(), experts);
+                    continue;
+                }
+                next => next.ok(),
+            },
+            _ => received.recv().ok(),
+        };
+        let Some(Order { work, scheduler, experts }) = next else { return };
         let done = match work {
             Work::Step(job) => step_done(program.as_mut(), job),
             Work::Transfer(job) => transfer_done(program.as_mut(), job),
         };
         if scheduler.cast(done).is_err() {
             tracing::debug!("a step ended after its scheduler");
+        }
+        if !untold.rows.is_empty() {
+            untold.steps += 1;
+            if untold.steps == Untold::STEPS {
+                untold.tell(program.as_mut(), &experts);
+            }
+            told = Some(experts);
         }
     }
 }
@@ -166,27 +221,28 @@ pub(crate) struct Executor;
 
 impl Actor for Executor {
     type Msg = ExecutorMessage;
-    type State = std::sync::Arc<ExecutorThread>;
-    type Arguments = std::sync::Arc<ExecutorThread>;
+    type State = (Arc<ExecutorThread>, ActorRef<ExpertsMessage>);
+    type Arguments = (Arc<ExecutorThread>, ActorRef<ExpertsMessage>);
 
     async fn pre_start(
         &self,
         _: ActorRef<Self::Msg>,
-        thread: Self::Arguments,
+        arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(thread)
+        Ok(arguments)
     }
 
     async fn handle(
         &self,
         _: ActorRef<Self::Msg>,
         message: Self::Msg,
-        thread: &mut Self::State,
+        (thread, experts): &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let work = match message {
+        let (work, scheduler) = match message {
             ExecutorMessage::Run(job, scheduler) => (Work::Step(job), scheduler),
             ExecutorMessage::Transfer(job, scheduler) => (Work::Transfer(job), scheduler),
         };
+        let work = Order { work, scheduler, experts: experts.clone() };
         thread.work.try_send(work).map_err(|e| format!("the executor thread takes no step: {e}").into())
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! root ─ registry ─ model ┬ executor   owns the program and its thread
+//!                         ├ experts    owns the statistics of mixtures of experts
 //!                         ├ kv         owns pages and prefix tree
 //!                         ├ scheduler  decides who runs
 //!                         └ slot × N   tokens to events
@@ -11,6 +12,7 @@
 //! steps; every request ends in exactly one terminal event.
 
 pub(crate) mod executor;
+pub(crate) mod experts;
 pub(crate) mod job;
 pub(crate) mod kv;
 pub(crate) mod model;

@@ -1,8 +1,9 @@
-//! The model supervisor: one per resident model. Starts executor, kv, scheduler and slots, and restarts them together
+//! The model supervisor: one per resident model. Starts experts, executor, kv, scheduler and slots, and restarts them together
 //! when one fails: their states refer to each other, so a fresh set is the one known-good state. Weights stay where they
 //! are, in the executor's thread.
 //!
-//! Messages: all are passed on to the current scheduler, so that callers need not know of restarts.
+//! Messages: all are passed on, [`ModelMessage::Mixtures`] to the current experts actor and the others to the current
+//! scheduler, so that callers need not know of restarts.
 
 use std::{
     collections::VecDeque,
@@ -14,13 +15,14 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, Super
 
 use super::{
     executor::{Executor, ExecutorThread},
+    experts::{Experts, ExpertsMessage},
     job::Job,
     kv::{Kv, KvArguments},
     scheduler::{Scheduler, SchedulerArguments, SchedulerMessage, Transfer},
     slot::{Slot, SlotContext},
 };
 use crate::{
-    engine::{EngineConfig, ModelInfo, Status},
+    engine::{EngineConfig, MixtureStatus, ModelInfo, Status},
     memory::Ledger,
     resident::Resident,
 };
@@ -36,6 +38,8 @@ pub(crate) enum ModelMessage {
     Transfer(Transfer),
     /// What is going on.
     Status(RpcReplyPort<Status>),
+    /// What the experts of each mixture have computed.
+    Mixtures(RpcReplyPort<Vec<MixtureStatus>>),
 }
 
 /// What the model is started with.
@@ -52,8 +56,9 @@ pub(crate) struct ModelState {
     history: usize,
     max_logit_rows: usize,
     thread: Arc<ExecutorThread>,
-    children: Vec<ActorCell>,
-    scheduler: ActorRef<SchedulerMessage>,
+    /// Experts of each mixture.
+    mixtures: Vec<usize>,
+    children: Children,
     restarts: VecDeque<Instant>,
     /// Accounts for the model's memory for as long as it is resident.
     _ledger: Ledger,
@@ -78,9 +83,18 @@ impl Actor for Model {
     ) -> Result<Self::State, ActorProcessingErr> {
         let ModelArguments { config, resident } = arguments;
         let Resident { program, info, cache, history, max_logit_rows, ledger } = resident;
+        let mixtures = program.mixtures().to_vec();
         let thread = Arc::new(ExecutorThread::spawn(program)?);
-        let parts = Parts { config: &config, info: &info, cache: &cache, history, max_logit_rows, thread: &thread };
-        let (scheduler, children) = parts.start(&myself).await?;
+        let parts = Parts {
+            config: &config,
+            info: &info,
+            cache: &cache,
+            history,
+            max_logit_rows,
+            thread: &thread,
+            mixtures: &mixtures,
+        };
+        let children = parts.start(&myself).await?;
         Ok(ModelState {
             config,
             info,
@@ -88,8 +102,8 @@ impl Actor for Model {
             history,
             max_logit_rows,
             thread,
+            mixtures,
             children,
-            scheduler,
             restarts: VecDeque::new(),
             _ledger: ledger,
         })
@@ -101,12 +115,16 @@ impl Actor for Model {
         message: Self::Msg,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        // A message to a scheduler that has just failed is lost with its reply port, which its sender notices.
-        drop(state.scheduler.cast(match message {
+        // A message to an actor that has just failed is lost with its reply port, which its sender notices.
+        drop(state.children.scheduler.cast(match message {
             ModelMessage::Submit(job) => SchedulerMessage::Submit(job),
             ModelMessage::Cancel(id) => SchedulerMessage::Cancel(id),
             ModelMessage::Transfer(transfer) => SchedulerMessage::Transfer(transfer),
             ModelMessage::Status(reply) => SchedulerMessage::Status(reply),
+            ModelMessage::Mixtures(reply) => {
+                drop(state.children.experts.cast(ExpertsMessage::Status(reply)));
+                return Ok(());
+            }
         }));
         Ok(())
     }
@@ -129,7 +147,7 @@ impl Actor for Model {
 
 impl ModelState {
     fn is_current(&self, who: &ActorCell) -> bool {
-        self.children.iter().any(|c| c.get_id() == who.get_id())
+        self.children.all.iter().any(|c| c.get_id() == who.get_id())
     }
 
     async fn restart(&mut self, myself: &ActorRef<ModelMessage>) -> Result<(), ActorProcessingErr> {
@@ -141,7 +159,7 @@ impl ModelState {
         if self.restarts.len() > MAX_RESTARTS {
             return Err(format!("{MAX_RESTARTS} restarts within {RESTART_WINDOW:?}").into());
         }
-        for child in std::mem::take(&mut self.children) {
+        for child in std::mem::take(&mut self.children.all) {
             child.stop(Some("a sibling failed".into()));
         }
         let parts = Parts {
@@ -151,10 +169,18 @@ impl ModelState {
             history: self.history,
             max_logit_rows: self.max_logit_rows,
             thread: &self.thread,
+            mixtures: &self.mixtures,
         };
-        (self.scheduler, self.children) = parts.start(myself).await?;
+        self.children = parts.start(myself).await?;
         Ok(())
     }
+}
+
+/// A set of actors that know each other.
+struct Children {
+    all: Vec<ActorCell>,
+    scheduler: ActorRef<SchedulerMessage>,
+    experts: ActorRef<ExpertsMessage>,
 }
 
 /// All that a set of children is made from.
@@ -165,17 +191,17 @@ struct Parts<'a> {
     history: usize,
     max_logit_rows: usize,
     thread: &'a Arc<ExecutorThread>,
+    mixtures: &'a [usize],
 }
 
 impl Parts<'_> {
-    async fn start(
-        &self,
-        myself: &ActorRef<ModelMessage>,
-    ) -> Result<(ActorRef<SchedulerMessage>, Vec<ActorCell>), ActorProcessingErr> {
+    async fn start(&self, myself: &ActorRef<ModelMessage>) -> Result<Children, ActorProcessingErr> {
         let above = myself.get_cell();
-        let (executor, _) = Actor::spawn_linked(None, Executor, Arc::clone(self.thread), above.clone()).await?;
+        let (experts, _) = Actor::spawn_linked(None, Experts, self.mixtures.to_vec(), above.clone()).await?;
+        let arguments = (Arc::clone(self.thread), experts.clone());
+        let (executor, _) = Actor::spawn_linked(None, Executor, arguments, above.clone()).await?;
         let (kv, _) = Actor::spawn_linked(None, Kv, self.cache.clone(), above.clone()).await?;
-        let mut children = vec![executor.get_cell(), kv.get_cell()];
+        let mut all = vec![experts.get_cell(), executor.get_cell(), kv.get_cell()];
         let arguments = SchedulerArguments {
             executor,
             kv,
@@ -187,15 +213,15 @@ impl Parts<'_> {
             history: self.history,
         };
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
-        children.push(scheduler.get_cell());
+        all.push(scheduler.get_cell());
         let mut slots = Vec::new();
         for id in 0..self.config.parallel {
             let context = SlotContext { id, scheduler: scheduler.clone(), tokenizer: self.info.tokenizer.clone() };
             let (slot, _) = Actor::spawn_linked(None, Slot, context, above.clone()).await?;
-            children.push(slot.get_cell());
+            all.push(slot.get_cell());
             slots.push(slot);
         }
         scheduler.cast(SchedulerMessage::Slots(slots))?;
-        Ok((scheduler, children))
+        Ok(Children { all, scheduler, experts })
     }
 }

@@ -13,8 +13,8 @@ use ractor::{ActorCell, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::{
-    CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, ModelInfo, Readiness, Refusal, Request,
-    Status, prepare,
+    CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, MixtureStatus, ModelInfo, Readiness, Refusal,
+    Request, Status, prepare,
 };
 use crate::{
     actors::{
@@ -155,6 +155,13 @@ impl Engine {
     pub async fn status(&self) -> Status {
         let Ok((_, model)) = self.link() else { return Status::default() };
         ractor::call!(model, ModelMessage::Status).unwrap_or_default()
+    }
+
+    /// What the experts of each mixture have computed, in the order in which rows pass the mixtures; a pause after the
+    /// last step all is told. Empty for models without such.
+    pub async fn mixtures(&self) -> Vec<MixtureStatus> {
+        let Ok((_, model)) = self.link() else { return Vec::new() };
+        ractor::call!(model, ModelMessage::Mixtures).unwrap_or_default()
     }
 
     /// Refuses new requests, lets the admitted ones end, then stops the actors.

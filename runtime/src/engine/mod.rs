@@ -30,4 +30,4 @@ pub use generation::Generation;
 pub use handle::Engine;
 pub(crate) use handle::{Link, Prepared};
 pub use request::{ChatPrompt, Prompt, Request};
-pub use status::{ModelInfo, Readiness, SlotState, SlotStatus, Status};
+pub use status::{MixtureStatus, ModelInfo, Readiness, SlotState, SlotStatus, Status};

@@ -132,3 +132,10 @@ pub struct Status {
     /// Most bytes of state that may be in use.
     pub state_budget_bytes: u64,
 }
+
+/// What the experts of one mixture have computed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MixtureStatus {
+    /// Rows that each expert has computed, by the expert's number.
+    pub rows: Vec<u64>,
+}

@@ -4,12 +4,14 @@
 //! `[active] [expert; experts] [start; experts + 1] [entry; n] [row; n]`: how many experts have entries, which, where the
 //! entries of each of these start, the entries sorted by expert, and their rows.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::{
     linear::{activations, columns_of},
     turn::Turn,
 };
 use crate::{
-    compile::ir::ValueId,
+    compile::ir::{Op, ValueId},
     linear::{Batch, Output, matmul},
 };
 
@@ -54,6 +56,53 @@ pub(crate) fn assign(ids: &[u32], experts: usize, used: usize, out: &mut [u32]) 
     }
     starts[count] = start;
     *active = count as u32;
+}
+
+/// How many rows each expert of a plan's mixtures has computed.
+pub(crate) struct Tally {
+    /// Experts of each mixture.
+    mixtures: Vec<usize>,
+    /// Of all experts of the first mixture, then of the next.
+    rows: Vec<AtomicU64>,
+    /// Where the first expert of a node's mixture stands in `rows`.
+    places: Vec<usize>,
+}
+
+impl Tally {
+    /// With nothing computed by these nodes.
+    pub(crate) fn new<'a>(ops: impl Iterator<Item = &'a Op>) -> Self {
+        let (mut mixtures, mut places, mut next) = (Vec::new(), Vec::new(), 0);
+        for op in ops {
+            places.push(next);
+            if let Op::Assign { experts, .. } = op {
+                mixtures.push(*experts);
+                next += experts;
+            }
+        }
+        Tally { mixtures, rows: (0..next).map(|_| AtomicU64::new(0)).collect(), places }
+    }
+
+    /// Experts of each mixture.
+    pub(crate) fn mixtures(&self) -> &[usize] {
+        &self.mixtures
+    }
+
+    /// Adds what the assignment of a node gives each expert. One member does this alone, so nothing is locked.
+    pub(super) fn add(&self, node: usize, assigned: &[u32], experts: usize) {
+        let assignment = Assignment::new(assigned, experts);
+        let rows = &self.rows[self.places[node]..][..experts];
+        for (expert, ends) in assignment.experts.iter().zip(assignment.starts.windows(2)) {
+            let total = &rows[*expert as usize];
+            total.store(total.load(Ordering::Relaxed) + u64::from(ends[1] - ends[0]), Ordering::Relaxed);
+        }
+    }
+
+    /// Adds all to `rows`, and begins anew.
+    pub(crate) fn take(&mut self, rows: &mut [u64]) {
+        for (total, counted) in rows.iter_mut().zip(&mut self.rows) {
+            *total += std::mem::take(counted.get_mut());
+        }
+    }
 }
 
 /// An assignment, to be read.
@@ -119,6 +168,24 @@ pub(super) fn multiply(turn: &Turn<'_>, product: &Product) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_each_mixture_are_counted_apart() {
+        let mixture = Op::Assign { ids: 0, experts: 5 };
+        let mut tally = Tally::new([&mixture, &Op::Select(0), &mixture].into_iter());
+        assert_eq!(tally.mixtures(), [5, 5]);
+        let ids = [3, 1, 1, 4, 3, 1];
+        let mut out = vec![9; header(5) + 2 * ids.len()];
+        assign(&ids, 5, 2, &mut out);
+        for node in [2, 0, 2] {
+            tally.add(node, &out, 5);
+        }
+        let mut rows = [0; 10];
+        tally.take(&mut rows);
+        assert_eq!(rows, [0, 3, 0, 2, 1, 0, 6, 0, 4, 2]);
+        tally.take(&mut rows);
+        assert_eq!(rows.iter().sum::<u64>(), 18, "what was taken is not counted again");
+    }
 
     #[test]
     fn entries_are_grouped_by_expert_in_order() {

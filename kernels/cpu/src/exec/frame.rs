@@ -14,6 +14,7 @@ use std::{
 
 use bantam_backend::Step;
 
+use super::experts::Tally;
 use crate::{
     attention::{Partials, PieceScratch, top_keys::Candidates},
     compile::{Plan, Weights, ir::ValueId},
@@ -129,6 +130,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) partials: &'a Partials,
     /// One per node.
     pub(crate) claims: &'a [Claims],
+    pub(crate) tally: &'a Tally,
     pub(crate) isa: Isa,
 }
 

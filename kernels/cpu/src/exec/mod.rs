@@ -85,6 +85,7 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
         Op::Assign { ids, experts } => {
             if let Some(out) = turn.alone() {
                 experts::assign(turn.read(*ids), *experts, frame.width(*ids), out);
+                frame.tally.add(index, out, *experts);
             }
         }
         Op::Experts { x, assigned, matrix, scale, own_rows } => {

@@ -25,6 +25,10 @@ fn help_and_version_go_to_standard_output() {
 #[test]
 fn wrong_usage_exits_with_2_and_names_what_is_wrong() {
     let llama = model("llama-dense");
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none.json");
+    fs::write(&none, "[]").unwrap();
+    let (none, dumped) = (format!("@{}", none.display()), folder.path().display().to_string());
     for (arguments, named) in [
         (&[][..], "no command"),
         (&["dance"], "dance"),
@@ -39,6 +43,19 @@ fn wrong_usage_exits_with_2_and_names_what_is_wrong() {
         (&["tokenize", &llama, "--text", "a", "--file", "b"], "--file"),
         (&["inspect", "hf:nowhere"], "hf:OWNER/REPO"),
         (&["inspect", &llama, "--tensor", "x"], "--dump"),
+        // What only the model shows to be wrong.
+        (&["inspect", &llama, "--tensor", "none", "--dump", "x"], "none"),
+        (&["probe", &llama, "--tokens", "1000000"], "1000000"),
+        (&["probe", &llama, "--tokens", &none], "at least one token"),
+        (&["probe", &llama, "--tokens", "1", "--check", "luck"], "luck"),
+        (
+            &["probe", &llama, "--tokens", "1", "--dump", "nothing*", &dumped],
+            "--dump nothing*: no value has such a name",
+        ),
+        (&["benchmark", &llama, "--prompt-tokens", "5000"], "--prompt-tokens: 5000 tokens"),
+        (&["benchmark", &llama, "--depth", "4090", "--decode-tokens", "7"], "at most 4096"),
+        (&["generate", &llama, "--prompt", "x", "--context", "2"], "--context"),
+        (&["generate", &llama, "--prompt", "x", "--logit-bias", "{\"7\": 1e39}"], "--logit-bias"),
     ] {
         let error = fail(2, arguments);
         assert!(error.contains(named), "{arguments:?}: {error}");
@@ -56,12 +73,9 @@ fn other_failures_exit_with_1_and_name_the_file_or_field() {
         (&["serve", &hostile, "--port", "0"], "bad-magic.gguf"),
         (&["generate", &hostile, "--prompt", "x"], "bad-magic.gguf"),
         (&["inspect", &folder], "directory"),
-        (&["inspect", &llama, "--tensor", "none", "--dump", "x"], "none"),
         (&["tokenize", &llama, "--file", "no/such.txt"], "no/such.txt"),
         (&["tokenize", &llama, "--batch", &llama], "llama-dense"),
         (&["probe", &llama, "--tokens", "@no/such.json"], "no/such.json"),
-        (&["probe", &llama, "--tokens", "1000000"], "1000000"),
-        (&["probe", &llama, "--tokens", "1", "--check", "luck"], "luck"),
         (&["render", "--case", "no/such.json", "--template", "x"], "x"),
     ] {
         let error = fail(1, arguments);
@@ -106,6 +120,36 @@ fn inspect_goes_on_where_the_architecture_is_unknown() {
         assert!(report["config"].is_null() && report["config_error"].is_string(), "{file}: {report}");
         assert!(report["metadata"].is_object() && report["tensors"].is_array());
     }
+}
+
+#[test]
+fn a_graph_that_was_asked_for_and_cannot_be_is_a_failure_with_the_rest_printed() {
+    let output = bantam(&["inspect", fixture("gguf/two-tensors.gguf").to_str().unwrap(), "--graph"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(report["graph"].is_null() && report["tensors"].is_array(), "{report}");
+    assert!(stderr(&output).lines().last().unwrap().starts_with("error: --graph: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_wrong_field_of_a_case_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (case, template) = (folder.path().join("case.json"), folder.path().join("template.jinja"));
+    fs::write(&template, "{{ messages[0].content }}").unwrap();
+    fs::write(&case, json!([{"messages": []}, {"messages": [], "tools": "all"}]).to_string()).unwrap();
+    let error = fail(1, &["render", "--template", template.to_str().unwrap(), "--case", case.to_str().unwrap()]);
+    assert!(error.ends_with("case.json: [1].tools: expected an array or null, found a string"), "{error}");
+}
+
+#[test]
+fn a_template_without_an_end_is_refused_soon() {
+    let folder = tempfile::tempdir().unwrap();
+    let (case, template) = (folder.path().join("case.json"), folder.path().join("template.jinja"));
+    let doubled = "{% set ns = namespace(x=['x']) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+    fs::write(&template, format!("{doubled}{{{{ ns.x ~ '' }}}}")).unwrap();
+    fs::write(&case, json!({"messages": []}).to_string()).unwrap();
+    let error = fail(1, &["render", "--template", template.to_str().unwrap(), "--case", case.to_str().unwrap()]);
+    assert!(error.contains("more steps or memory than allowed"), "{error}");
 }
 
 #[test]

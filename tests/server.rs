@@ -9,8 +9,36 @@ use std::{
     net::TcpStream,
 };
 
+use bantam_gguf::{GgufFile, writer::GgufWriter};
 use serde_json::{Value, json};
 use support::{Server, command, fail, model, wait_for};
+
+/// A model file whose own words try to move the cursor, and whose recommended temperature is no number.
+fn hostile_metadata(to: &std::path::Path) {
+    let file = GgufFile::open(model("llama-dense")).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in file.metadata().iter().filter(|(key, _)| *key != "general.name") {
+        writer.key(key, value.clone());
+    }
+    writer.key("general.name", "bad\u{1b}[2Jname\r\nlistening on http://1.2.3.4");
+    writer.key("general.sampling.temp", f32::NAN);
+    for tensor in file.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape, file.tensor_bytes(tensor).unwrap());
+    }
+    writer.write(std::fs::File::create(to).unwrap()).unwrap();
+}
+
+#[test]
+fn what_a_file_says_of_itself_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hostile.gguf");
+    hostile_metadata(&file);
+    let server = Server::spawn(command().arg("serve").arg(&file).args(["--port", "0"]));
+    let warning = server.line_with("general.sampling.temp");
+    assert!(warning.contains("hostile.gguf") && warning.contains("NaN"), "{warning}");
+    let ready = server.line_with("listening on http://127.0.0.1:");
+    assert!(ready.contains("bad\\u{1b}[2Jname\\r\\nlistening") && !ready.contains('\u{1b}'), "{ready}");
+}
 
 fn chat(content: &str, max_tokens: u32, stream: bool) -> Value {
     json!({

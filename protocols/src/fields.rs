@@ -81,12 +81,26 @@ impl<'a> Field<'a> {
 
     /// An integer; `3.0` counts as one, as some clients know no other numbers.
     pub(crate) fn integer(&self) -> Result<i64, FieldError> {
-        let whole = |x: f64| (x.fract() == 0.0 && x.abs() < 9.0e15).then_some(x as i64);
-        match self.value {
-            Value::Number(n) => n.as_i64().or_else(|| n.as_f64().and_then(whole)),
-            _ => None,
-        }
-        .ok_or_else(|| self.expected("an integer"))
+        let whole = self.whole()?;
+        i64::try_from(whole).map_err(|_| self.out_of_range(i128::from(i64::MIN), i128::from(i64::MAX), whole))
+    }
+
+    /// An integer of 64 bits, with or without a sign.
+    pub(crate) fn bits(&self) -> Result<u64, FieldError> {
+        let whole = self.whole()?;
+        let bits = u64::try_from(whole).ok().or_else(|| i64::try_from(whole).ok().map(|n| n as u64));
+        bits.ok_or_else(|| self.out_of_range(i128::from(i64::MIN), i128::from(u64::MAX), whole))
+    }
+
+    /// Beyond 2^64 the nearest that JSON's numbers are read as.
+    fn whole(&self) -> Result<i128, FieldError> {
+        let Value::Number(n) = self.value else { return Err(self.expected("an integer")) };
+        let float = n.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as i128);
+        n.as_i128().or(float).ok_or_else(|| self.expected("an integer"))
+    }
+
+    fn out_of_range(&self, least: i128, most: i128, found: i128) -> FieldError {
+        self.error(format!("must be between {least} and {most}, found {found}"))
     }
 
     /// An integer in `least..=most`.
@@ -219,7 +233,11 @@ mod tests {
         assert_eq!(fields.integer("a").unwrap(), Some(3));
         assert_eq!(problem(fields.count("b", 1, usize::MAX)), "`b` must be at least 1, found -1");
         assert_eq!(problem(fields.count("a", 4, 5)), "`a` must be between 4 and 5, found 3");
-        assert!(fields.integer("c").is_err());
-        assert!(fields.integer("d").is_err());
+        let range = "must be between -9223372036854775808 and 9223372036854775807, found 18446744073709551615";
+        assert_eq!(problem(fields.integer("d")), format!("`d` {range}"));
+        assert!(problem(fields.integer("c")).starts_with("`c` must be between -9223372036854775808 and"));
+        let bits = |key: &str| fields.get(key).unwrap().bits();
+        assert_eq!((bits("b").unwrap(), bits("d").unwrap()), (u64::MAX, u64::MAX));
+        assert!(problem(bits("c")).contains("and 18446744073709551615, found "));
     }
 }

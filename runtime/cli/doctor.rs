@@ -39,13 +39,14 @@ struct Finding {
     name: &'static str,
     status: Status,
     found: String,
-    /// What to do; nothing where all is well.
+    /// What to do; nothing where all is well, or where `found` says it.
     fix: Option<String>,
 }
 
 impl Finding {
     fn new(name: &'static str, status: Status, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Finding { name, status, found: found.into(), fix: (status != Status::Ok).then(|| fix.into()) }
+        let fix = Some(fix.into()).filter(|fix| status != Status::Ok && !fix.is_empty());
+        Finding { name, status, found: found.into(), fix }
     }
 
     fn line(&self) -> String {
@@ -111,7 +112,8 @@ fn home_folder() -> Finding {
     let fix = format!("set {} to a folder that can be written to", home::VARIABLE);
     let folder = match home::models() {
         Ok(folder) => folder,
-        Err(error) => return Finding::new(name, Status::Fail, error.to_string(), fix),
+        // It says itself what to do.
+        Err(error) => return Finding::new(name, Status::Fail, error.to_string(), ""),
     };
     let trial = folder.join(format!("doctor-{}", std::process::id()));
     let written = fs::write(&trial, b"").and_then(|()| fs::remove_file(&trial));
@@ -188,5 +190,6 @@ mod tests {
         assert_eq!(Finding::new("a", Status::Ok, "b", "c").line(), "[ok]   a: b\n");
         assert_eq!(Finding::new("a", Status::Warn, "b", "c").line(), "[warn] a: b; c\n");
         assert_eq!(Finding::new("a", Status::Fail, "b", "c").line(), "[FAIL] a: b; c\n");
+        assert_eq!(Finding::new("a", Status::Fail, "b; do c", "").line(), "[FAIL] a: b; do c\n");
     }
 }

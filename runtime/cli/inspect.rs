@@ -30,7 +30,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "FILE", requires = "tensor")]
     dump: Option<PathBuf>,
 
-    /// Add `graph`: the model as the ops that will be run (and `draft`, if it has one)
+    /// Add `graph`: the model as the ops that will be run (and `draft`, if it has one); a failure if there is none
     #[arg(long)]
     graph: bool,
 
@@ -51,6 +51,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
         ModelFiles::Directory(directory) => directory.config.clone().into(),
     };
     report.insert("metadata".into(), metadata);
+    let mut no_graph = None;
     match files.describe() {
         Ok((model, _)) => {
             report.insert("config".into(), model.config.into());
@@ -64,6 +65,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
         Err(why) => {
             report.insert("config".into(), serde_json::Value::Null);
             report.insert("config_error".into(), why.to_string().into());
+            if args.graph {
+                report.insert("graph".into(), serde_json::Value::Null);
+                no_graph = Some(CliError::Failed(format!("--graph: {} has none: {why}", files.path().display())));
+            }
         }
     }
     let tensors = match &files {
@@ -71,7 +76,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
         ModelFiles::Directory(directory) => directory.tensors.iter().map(|(name, t)| describe_entry(name, t)).collect(),
     };
     report.insert("tensors".into(), tensors);
-    output::json(&report)
+    output::json(&report)?;
+    no_graph.map_or(Ok(()), Err)
 }
 
 /// Extents as the container has them: the fastest axis first.
@@ -140,7 +146,7 @@ fn float(x: &impl ToString) -> serde_json::Value {
 fn dump_tensor(files: &ModelFiles, name: &str, to: &Path) -> Result<(), CliError> {
     let missing = || {
         let shown = files.path().display();
-        CliError::Failed(format!(
+        CliError::Usage(format!(
             "--tensor {name}: no such tensor in {shown}; run inspect without --tensor for the names"
         ))
     };

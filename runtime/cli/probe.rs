@@ -116,7 +116,10 @@ fn tokens(text: &str) -> Result<Vec<u32>, CliError> {
 pub(crate) fn run(args: &ProbeArgs) -> Result<(), CliError> {
     let config = args.resolve()?;
     let runtime = tokio::runtime::Runtime::new().map_err(CliError::failed)?;
-    let report = runtime.block_on(probe::run(config)).map_err(CliError::failed);
+    let report = runtime.block_on(probe::run(config)).map_err(|error| match error.is_usage() {
+        true => CliError::Usage(error.to_string()),
+        false => CliError::failed(error),
+    });
     runtime.shutdown_background();
     let report = report?;
     if let Some(path) = &args.logits {

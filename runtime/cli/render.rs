@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, path::PathBuf};
 use bantam_runtime::load::ModelFiles;
 use bantam_text::{ChatTemplate, DateTime, RenderInput, local_now};
 use clap::Args;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{error::CliError, files, model_source::ModelSource, output};
@@ -34,22 +33,63 @@ pub(crate) struct RenderArgs {
 }
 
 /// A conversation. Other fields than these are notes of whoever wrote it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct Case {
     messages: Vec<Value>,
-    #[serde(default)]
     tools: Option<Value>,
-    #[serde(default)]
     kwargs: Map<String, Value>,
-    #[serde(default)]
     special_tokens: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Cases {
-    Many(Vec<Case>),
-    One(Case),
+impl Case {
+    /// Reads a case; `at` is where it stands: nothing, or `[3].`.
+    fn read(case: &Value, at: &str) -> Result<Self, String> {
+        let Value::Object(fields) = case else {
+            let whole = at.trim_end_matches('.');
+            return Err(expected(if whole.is_empty() { "the case" } else { whole }, "an object with messages", case));
+        };
+        let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
+        let of = |name: &str| format!("{at}{name}");
+        let messages = match fields.get("messages") {
+            Some(Value::Array(messages)) => messages.clone(),
+            found => return Err(expected(&of("messages"), "an array", found.unwrap_or(&Value::Null))),
+        };
+        let tools = match field("tools") {
+            None | Some(Value::Array(_)) => field("tools").cloned(),
+            Some(other) => return Err(expected(&of("tools"), "an array or null", other)),
+        };
+        let kwargs = match field("kwargs") {
+            None => Map::new(),
+            Some(Value::Object(kwargs)) => kwargs.clone(),
+            Some(other) => return Err(expected(&of("kwargs"), "an object", other)),
+        };
+        let special_tokens = match field("special_tokens") {
+            None => None,
+            Some(Value::Object(tokens)) => Some(special_tokens(tokens, &of("special_tokens"))?),
+            Some(other) => return Err(expected(&of("special_tokens"), "an object", other)),
+        };
+        Ok(Case { messages, tools, kwargs, special_tokens })
+    }
+}
+
+fn special_tokens(tokens: &Map<String, Value>, at: &str) -> Result<BTreeMap<String, String>, String> {
+    let token = |(name, token): (&String, &Value)| match token {
+        Value::String(text) => Ok((name.clone(), text.clone())),
+        other => Err(expected(&format!("{at}.{name}"), "a string", other)),
+    };
+    tokens.iter().map(token).collect()
+}
+
+fn expected(field: &str, what: &str, found: &Value) -> String {
+    let found = match found {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    };
+    format!("{field}: expected {what}, found {found}")
 }
 
 /// What all cases are rendered with.
@@ -103,15 +143,40 @@ fn template_of(files: &ModelFiles) -> Result<ChatTemplate, CliError> {
 
 /// Runs the command.
 pub(crate) fn run(args: &RenderArgs) -> Result<(), CliError> {
+    let cases: Value = files::json(&args.case, "JSON")?;
+    let named = |why: String| CliError::Failed(format!("{}: {why}", args.case.display()));
+    let Value::Array(cases) = cases else {
+        let case = Case::read(&cases, "").map_err(named)?;
+        return output::text(&Renderer::new(args)?.render(case)?);
+    };
+    let read = |(index, case)| Case::read(case, &format!("[{index}]."));
+    let cases = cases.iter().enumerate().map(read).collect::<Result<Vec<Case>, String>>().map_err(named)?;
     let renderer = Renderer::new(args)?;
-    match files::json(&args.case, "an object with messages, or an array of such objects")? {
-        Cases::One(case) => output::text(&renderer.render(case)?),
-        Cases::Many(cases) => {
-            let outcome = |case| match renderer.render(case) {
-                Ok(text) => json!({ "text": text }),
-                Err(error) => json!({ "error": error.to_string() }),
-            };
-            output::json(&cases.into_iter().map(outcome).collect::<Vec<Value>>())
-        }
+    let outcome = |case| match renderer.render(case) {
+        Ok(text) => json!({ "text": text }),
+        Err(error) => json!({ "error": error.to_string() }),
+    };
+    output::json(&cases.into_iter().map(outcome).collect::<Vec<Value>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_field_is_named_with_what_was_expected_and_found() {
+        let problem = |case: Value| Case::read(&case, "[3].").unwrap_err();
+        assert_eq!(problem(json!([])), "[3]: expected an object with messages, found an array");
+        assert_eq!(problem(json!({"messages": "hi"})), "[3].messages: expected an array, found a string");
+        assert_eq!(problem(json!({"tools": null})), "[3].messages: expected an array, found nothing");
+        assert_eq!(problem(json!({"messages": [], "kwargs": 1})), "[3].kwargs: expected an object, found a number");
+        let tokens = json!({"messages": [], "special_tokens": {"bos_token": 1}});
+        assert_eq!(problem(tokens), "[3].special_tokens.bos_token: expected a string, found a number");
+        assert_eq!(
+            Case::read(&json!(1), "").unwrap_err(),
+            "the case: expected an object with messages, found a number"
+        );
+        let notes = json!({"messages": [], "tools": null, "kwargs": null, "text": "what it becomes"});
+        assert!(Case::read(&notes, "").is_ok());
     }
 }

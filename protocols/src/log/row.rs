@@ -149,9 +149,13 @@ fn duration(d: Duration) -> String {
 }
 
 /// The text on one line and in at most so many characters; control characters, which clients can send, are escaped.
+/// Text from files and clients as a terminal may be given it: control characters are spelled out.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
 fn shorten(text: &str, most: usize) -> String {
-    let clean: String =
-        text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    let clean = printable(text);
     if clean.chars().count() <= most {
         return clean;
     }

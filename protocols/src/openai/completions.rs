@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::{Delta, Outcome, Prompt, Request};
 use serde_json::Value;
 
-use super::completions_wire::{Logprobs, TextCompletion};
+use super::completions_wire::{Logprobs, Offset, TextCompletion};
 use super::options::{Delivery, MAX_LOGPROBS};
 use super::usage::Usage;
 use super::{DONE, Stamp, finish_reason, frame, options, unsupported};
@@ -85,12 +85,12 @@ pub(crate) async fn completions(
     let answer = app.submit(ENDPOINT, arrival, request).await?;
     let stamp = Stamp::new("cmpl", &resident.name);
     if delivery.stream {
-        let told = CompletionsStream { stamp, include_usage: delivery.include_usage, echo, offset: 0 };
+        let told = CompletionsStream { stamp, include_usage: delivery.include_usage, echo, offset: Offset::default() };
         return Ok(answer.stream(told, app.sse_keepalive));
     }
     let whole = |whole: crate::answer::Whole| {
         let text = echo.unwrap_or_default() + &whole.text;
-        let logprobs = logprobs.then(|| Logprobs::new(&whole.tokens, &mut 0));
+        let logprobs = logprobs.then(|| Logprobs::new(&whole.tokens, &mut Offset::default()));
         let finish = Some(finish_reason(whole.outcome.reason));
         let usage = Some(Some(Usage::from(&whole.outcome)));
         Json(TextCompletion::choice(&stamp, text, logprobs, finish, usage)).into_response()
@@ -103,8 +103,7 @@ struct CompletionsStream {
     stamp: Stamp,
     include_usage: bool,
     echo: Option<String>,
-    /// Characters of the tokens so far.
-    offset: usize,
+    offset: Offset,
 }
 
 impl CompletionsStream {
@@ -183,7 +182,8 @@ mod tests {
 
     async fn stream(events: Vec<Event>, echo: Option<&str>) -> Vec<Value> {
         let stamp = Stamp { id: "cmpl-1".into(), created: 5, model: "local".into() };
-        let protocol = CompletionsStream { stamp, include_usage: true, echo: echo.map(str::to_owned), offset: 0 };
+        let protocol =
+            CompletionsStream { stamp, include_usage: true, echo: echo.map(str::to_owned), offset: Offset::default() };
         let told = told(scripted(events), protocol).await;
         told.iter().map(|data| serde_json::from_str(data).unwrap_or(Value::from(data.as_str()))).collect()
     }

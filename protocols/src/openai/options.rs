@@ -74,7 +74,8 @@ fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, FieldError> {
 
 /// Any integer is a seed, except -1, by which some clients mean "none".
 fn seed(fields: &Fields<'_>) -> Result<Option<u64>, FieldError> {
-    Ok(fields.integer("seed")?.filter(|n| *n != -1).map(|n| n as u64))
+    let seed = fields.get("seed").filter(|seed| seed.value() != &serde_json::json!(-1));
+    seed.map(|seed| seed.bits()).transpose()
 }
 
 fn logit_bias(fields: &Fields<'_>) -> Result<Option<Vec<(u32, f32)>>, FieldError> {
@@ -156,10 +157,22 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_64_bits_is_a_seed() {
+        let seed = |given: Value| read(&json!({ "seed": given })).unwrap().sampling.seed;
+        assert_eq!(seed(json!(u64::MAX)), Some(u64::MAX));
+        assert_eq!(seed(json!(i64::MIN)), Some(1 << 63));
+        assert_eq!(seed(json!(7.0)), Some(7));
+    }
+
+    #[test]
     fn wrong_values_are_named() {
         let cases = [
             (json!({"temperature": "hot"}), "`temperature` must be a number, found a string"),
             (json!({"top_k": -2}), "`top_k` must be at least 0, found -2"),
+            (
+                json!({"seed": 1e30}),
+                "`seed` must be between -9223372036854775808 and 18446744073709551615, found 1000000000000000019884624838656",
+            ),
             (json!({"max_tokens": 0}), "`max_tokens` must be at least 1, found 0"),
             (json!({"stop": 4}), "`stop` must be a string or an array of strings, found an integer"),
             (json!({"stop": ["a", ""]}), "`stop[1]` must not be empty"),

@@ -16,7 +16,7 @@ pub use bind::{BindError, Listener, bind};
 
 use crate::app::AppState;
 use crate::config::ServerConfig;
-use crate::log::Log;
+use crate::log::{Log, printable};
 use connections::Connections;
 
 /// Why a server ended.
@@ -98,6 +98,7 @@ async fn lifetime(
 
 fn announce(log: &Log, address: SocketAddr, model: &ModelInfo) {
     let title = model.title.as_deref().unwrap_or(&model.architecture);
+    let title = printable(title);
     log.line(format!("{title} is ready: listening on http://{address} (chat page; API under /v1)"));
     log.header();
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use self::session::Session;
 use crate::{
     args::{CacheTypeArgs, ComputeArgs, ModelArg, count},
-    error::CliError,
+    error::{CliError, printable},
     model_source::ModelSource,
     os, output, progress,
 };
@@ -89,6 +89,16 @@ impl Plan {
             v_type,
         }
     }
+
+    /// Refuses sequences longer than the model's.
+    fn check(&self, longest: usize) -> Result<(), CliError> {
+        let (flag, tokens) = match (self.prompt_tokens, self.depth + self.decode_tokens) {
+            (prompt, _) if prompt > longest => ("--prompt-tokens", prompt),
+            (_, decoded) if decoded > longest => ("--depth and --decode-tokens", decoded),
+            _ => return Ok(()),
+        };
+        Err(CliError::Usage(format!("{flag}: {tokens} tokens, but a sequence of this model has at most {longest}")))
+    }
 }
 
 /// What was measured. Fields with `_s` are seconds or per second.
@@ -124,6 +134,7 @@ fn measure(plan: &Plan) -> Result<Report, CliError> {
     let path = plan.source.locate()?;
     let start = Instant::now();
     let loaded = bantam_runtime::load::open(&path).map_err(CliError::failed)?;
+    plan.check(loaded.model.context_length)?;
     let backend = CpuBackend::new(plan.threads).map_err(CliError::failed)?;
     let options = CompileOptions {
         max_rows: STEP_TOKENS.max(plan.batch),
@@ -216,7 +227,7 @@ fn table(report: &Report) -> String {
     let bound = report.read_gb_s / gb(report.weight_bytes_per_token);
     let steps = report.decode_tok_s / report.batch as f64;
     let rows = [
-        ("model", format!("{} ({})", report.model, report.architecture)),
+        ("model", printable(&format!("{} ({})", report.model, report.architecture))),
         ("threads", format!("{} ({})", report.threads, report.backend)),
         ("load", format!("{:.2} s, {:.2} GB of weights", report.load_s, gb(report.weight_bytes))),
         ("prefill", format!("{:.1} tok/s over {} tokens", report.prefill_tok_s, report.prompt_tokens)),

@@ -1,7 +1,7 @@
 //! Writing intermediate values, to be compared with a reference's or another run's.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::Write,
     path::{Path, PathBuf},
@@ -13,6 +13,9 @@ use serde_json::json;
 
 use super::{ProbeConfig, ProbeError};
 use crate::load;
+
+/// Names shown where none matches.
+const EXAMPLES: usize = 8;
 
 /// Runs the sequence once and writes each value whose name matches to `DIRECTORY/NAME.f32`, raw little-endian f32, rows
 /// one after another; `DIRECTORY/index.json` has the width of each.
@@ -31,7 +34,13 @@ pub(super) fn dump(config: &ProbeConfig, pattern: &str, directory: &Path) -> Res
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, &mut |_, _| {})
         .map_err(|e| ProbeError::Failed(e.to_string()))?;
-    let mut files = Files { directory: directory.into(), pattern: pattern.into(), open: BTreeMap::new(), error: None };
+    let mut files = Files {
+        directory: directory.into(),
+        pattern: pattern.into(),
+        open: BTreeMap::new(),
+        others: BTreeSet::new(),
+        error: None,
+    };
     trace(program.as_mut(), &config.tokens, chunk, &mut |name, width, rows| files.write(name, width, rows))
         .map_err(|e| ProbeError::Failed(e.to_string()))?;
     files.finish()
@@ -79,12 +88,18 @@ struct Files {
     directory: PathBuf,
     pattern: String,
     open: BTreeMap<String, (File, usize)>,
+    /// Names that do not match.
+    others: BTreeSet<String>,
     error: Option<ProbeError>,
 }
 
 impl Files {
     fn write(&mut self, name: &str, width: usize, rows: &[f32]) {
-        if self.error.is_none() && matches(&self.pattern, name) {
+        if !matches(&self.pattern, name) {
+            if !self.others.contains(name) {
+                self.others.insert(name.into());
+            }
+        } else if self.error.is_none() {
             self.error = self.append(name, width, rows).err();
         }
     }
@@ -108,6 +123,12 @@ impl Files {
     fn finish(self) -> Result<(), ProbeError> {
         if let Some(error) = self.error {
             return Err(error);
+        }
+        if self.open.is_empty() {
+            let (pattern, count) = (self.pattern, self.others.len());
+            let step = count.div_ceil(EXAMPLES).max(1);
+            let examples = self.others.into_iter().step_by(step).collect::<Vec<_>>().join(", ");
+            return Err(ProbeError::NothingToDump { pattern, count, examples });
         }
         let index: serde_json::Map<_, _> =
             self.open.iter().map(|(name, (_, width))| (name.clone(), json!({ "width": width }))).collect();

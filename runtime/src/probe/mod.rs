@@ -219,6 +219,16 @@ pub enum ProbeError {
         /// Why not.
         why: SnapshotError,
     },
+    /// No value has a name like this.
+    #[error("--dump {pattern}: no value has such a name; there are {count}, such as {examples}")]
+    NothingToDump {
+        /// The pattern.
+        pattern: String,
+        /// How many values there are.
+        count: usize,
+        /// Some of their names.
+        examples: String,
+    },
     /// A file cannot be read or written.
     #[error("{path}: {why}")]
     File {
@@ -227,6 +237,24 @@ pub enum ProbeError {
         /// What the system says.
         why: String,
     },
+}
+
+impl ProbeError {
+    /// Whether something was asked for that cannot be meant, rather than something having failed.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            ProbeError::Token { .. }
+            | ProbeError::Empty
+            | ProbeError::UnknownCheck { .. }
+            | ProbeError::TooShort { .. }
+            | ProbeError::NothingToDump { .. } => true,
+            ProbeError::Engine(_)
+            | ProbeError::Refused(_)
+            | ProbeError::Failed(_)
+            | ProbeError::Restore { .. }
+            | ProbeError::File { .. } => false,
+        }
+    }
 }
 
 /// Runs a probe.

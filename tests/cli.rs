@@ -76,7 +76,7 @@ fn other_failures_exit_with_1_and_name_the_file_or_field() {
         (&["tokenize", &llama, "--file", "no/such.txt"], "no/such.txt"),
         (&["tokenize", &llama, "--batch", &llama], "llama-dense"),
         (&["probe", &llama, "--tokens", "@no/such.json"], "no/such.json"),
-        (&["render", "--case", "no/such.json", "--template", "x"], "x"),
+        (&["render", "--case", "no/such.json", "--template", "x"], "no/such.json"),
     ] {
         let error = fail(1, arguments);
         assert!(error.contains(named), "{arguments:?}: {error}");

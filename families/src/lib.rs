@@ -36,4 +36,4 @@ pub use nemotron_h::NemotronH;
 pub use qwen::Qwen;
 pub use qwen4exp::Qwen4Exp;
 pub use qwen35::Qwen35;
-pub use registry::{Described, architectures, describe, describe_draft, described, families, family, import};
+pub use registry::{architectures, describe, describe_draft, families, family, import};

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bantam_backend::{WeightData, WeightSource};
-use bantam_family_api::{Family, HfCheckpoint, TensorMeta};
+use bantam_family_api::{HfCheckpoint, TensorMeta};
 use bantam_gguf::{GgufFile, dequantize};
 use bantam_runtime::load::{ModelFiles, ModelSource, SafetensorsFiles, open};
 use proptest::prelude::*;
@@ -18,17 +18,9 @@ use tempfile::TempDir;
 
 /// The fixtures that have a directory beside their GGUF file.
 fn fixtures() -> Vec<PathBuf> {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
-    let kinds = ["models", "models-described"].map(|kind| fs::read_dir(fixtures.join(kind)).unwrap());
-    let folders = kinds.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
+    let folders = fs::read_dir(models).unwrap().map(|entry| entry.unwrap().path());
     folders.filter(|folder| folder.join("hf").is_dir()).collect()
-}
-
-/// The family of an architecture, also if no backend runs it.
-fn family(architecture: &str) -> &'static dyn Family {
-    let described = bantam_families::described().iter().map(|described| described.family);
-    let mut families = described.chain(bantam_families::families().iter().copied());
-    families.find(|family| family.architectures().contains(&architecture)).unwrap()
 }
 
 fn directory(path: &Path) -> Arc<bantam_runtime::load::Directory> {
@@ -55,11 +47,11 @@ fn weights_equal_those_of_the_gguf_file() {
         };
         let tensors = directory.tensors.iter().map(meta).collect();
         let import = bantam_families::import(&HfCheckpoint { config: directory.config.clone(), tensors }).unwrap();
-        let model = family(&import.checkpoint.architecture).describe(&import.checkpoint).unwrap();
+        let model = bantam_families::describe(&import.checkpoint).unwrap();
         let source = ModelSource::imported(Arc::clone(&directory.tensors), import.tensors);
         let file = Arc::new(GgufFile::open(folder.join("model.gguf")).unwrap());
         let checkpoint = bantam_runtime::load::checkpoint(&file).unwrap();
-        let of_gguf = family(&checkpoint.architecture).describe(&checkpoint).unwrap();
+        let of_gguf = bantam_families::describe(&checkpoint).unwrap();
         let expected = ModelSource::of_gguf(file);
         assert_eq!(model.text.nodes, of_gguf.text.nodes, "{}", folder.display());
         for weight in &of_gguf.text.weights {

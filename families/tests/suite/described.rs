@@ -1,10 +1,9 @@
-//! What metadata says ends up in the graphs of families that have much of their own, and what users are told of those that
-//! no backend runs.
+//! What metadata says ends up in the graphs of families that have much of their own.
 
 use bantam_family_api::{MetaValue, Model};
 use bantam_graph::{Attention, Op, Pairing, Rope, Route};
 
-use crate::support::{self, Fixture, fixture, fixtures};
+use crate::support::{self, Fixture, fixture};
 
 fn describe(fixture: &Fixture) -> Model {
     support::describe(&fixture.checkpoint).unwrap()
@@ -29,26 +28,6 @@ fn rope<'m>(model: &'m Model, name: &str) -> Option<&'m Rope> {
 fn routes(model: &Model) -> Vec<(&str, &Route)> {
     let nodes = model.text.nodes.iter();
     nodes.filter_map(|node| if let Op::Route(o) = &node.op { Some((node.name.as_str(), o)) } else { None }).collect()
-}
-
-#[test]
-fn what_no_backend_runs_is_refused_with_the_ops_that_it_lacks() {
-    for described in bantam_families::described() {
-        let takes = |f: &Fixture| described.family.architectures().contains(&f.checkpoint.architecture.as_str());
-        let fixtures: Vec<Fixture> = fixtures().into_iter().filter(takes).collect();
-        let nodes: Vec<_> = fixtures.iter().flat_map(|f| describe(f).text.nodes).collect();
-        let ops: Vec<serde_json::Value> = nodes.iter().map(|node| serde_json::to_value(&node.op).unwrap()).collect();
-        for fixture in &fixtures {
-            let architecture = &fixture.checkpoint.architecture;
-            let error = bantam_families::describe(&fixture.checkpoint).unwrap_err().to_string();
-            assert!(error.contains(&format!("`{architecture}` is described")), "{error}");
-            described.lacking.iter().for_each(|lacking| assert!(error.contains(lacking), "{error}"));
-        }
-        for lacking in described.lacking {
-            let op = lacking.split('`').nth(1).unwrap();
-            assert!(ops.iter().any(|json| json.get(op).is_some()), "{} has no `{op}`", described.family.name());
-        }
-    }
 }
 
 #[test]

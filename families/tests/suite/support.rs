@@ -27,7 +27,7 @@ pub(crate) fn fixture(name: &str) -> Fixture {
     Fixture::read(&folder.unwrap_or_else(|| panic!("no fixture `{name}`")))
 }
 
-/// All fixtures of models, those that a backend runs and those that are only described.
+/// All fixtures of models.
 pub(crate) fn fixtures() -> Vec<Fixture> {
     MODELS.iter().flat_map(|kind| folders(kind)).map(|path| Fixture::read(&path)).collect()
 }
@@ -37,7 +37,7 @@ pub(crate) fn drafts() -> Vec<Fixture> {
     DRAFTS.iter().flat_map(|kind| folders(kind)).map(|path| Fixture::read(&path)).collect()
 }
 
-const MODELS: &[&str] = &["models", "models-described"];
+const MODELS: &[&str] = &["models"];
 
 const DRAFTS: &[&str] = &["drafts"];
 
@@ -50,18 +50,14 @@ fn folders(kind: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The family of an architecture, also if no backend runs it.
+/// The family of an architecture.
 pub(crate) fn family(architecture: &str) -> &'static dyn Family {
-    let described = bantam_families::described().iter().map(|described| described.family);
-    let family = described
-        .chain(bantam_families::families().iter().copied())
-        .find(|family| family.architectures().contains(&architecture));
-    family.unwrap_or_else(|| panic!("no family takes `{architecture}`"))
+    bantam_families::family(architecture).unwrap()
 }
 
-/// Describes a checkpoint, also if no backend runs its family.
+/// Describes a checkpoint.
 pub(crate) fn describe(checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
-    family(&checkpoint.architecture).describe(checkpoint)
+    bantam_families::describe(checkpoint)
 }
 
 /// All graphs of a model: the trunk, as its draft wants it, and those of the draft.

@@ -245,6 +245,8 @@ impl ProbeError {
         match self {
             ProbeError::Token { .. }
             | ProbeError::Empty
+            | ProbeError::NoDraft { .. }
+            | ProbeError::NothingSeen
             | ProbeError::UnknownCheck { .. }
             | ProbeError::TooShort { .. }
             | ProbeError::NothingToDump { .. } => true,

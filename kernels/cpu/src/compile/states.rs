@@ -97,7 +97,7 @@ impl<'a> Roles<'a> {
                 match &node.op {
                     Op::Attention(o) => {
                         roles.paged.insert(owner(&o.k_state));
-                        for keys in &o.compressed {
+                        if let Some(keys) = &o.compressed {
                             let set = if keys.select.is_some() { &mut roles.keys } else { &mut roles.paged };
                             set.insert(owner(&keys.state));
                         }

@@ -48,7 +48,7 @@ impl HfFixture {
     }
 
     fn value(&self, import: &Import, tensor: &str) -> Tensor {
-        interpreter::expression(&import.tensors[tensor], &|name| self.tensors[name].clone())
+        interpreter::weights::expression(&import.tensors[tensor], &|name| self.tensors[name].clone())
     }
 }
 

@@ -7,13 +7,13 @@ mod moe;
 mod ops;
 mod recurrent;
 mod streams;
-mod weights;
+pub(crate) mod weights;
 
 use std::collections::HashMap;
 
 use bantam_graph::{Graph, InputSource, Node, Op, StateKind};
 
-pub(crate) use weights::{evaluate, expression};
+pub(crate) use weights::evaluate;
 
 /// Numbers in a row-major shape.
 #[derive(Clone, Debug, PartialEq)]

@@ -198,14 +198,22 @@ impl BlockScratch {
 /// `head` must be that of a page of the slot that nobody writes to, and `row` below [`PAGE_ROWS`].
 unsafe fn read_row(slot: &StateSlot, head: *const u8, row: usize, out: &mut [f32]) {
     let entries = out.iter_mut().enumerate();
-    // SAFETY (of both blocks): one of the head's `PAGE_ROWS × dim` numbers, or of its scales; heads are aligned.
     with_element!(slot.ty, E => {
         let head = head.cast::<<E as Element>::Bits>();
-        entries.for_each(|(d, x)| *x = E::value(unsafe { *head.add(slot.entry(row, d)) }));
-    }, quantized => entries.for_each(|(d, x)| unsafe {
-        let scale = *head.add(slot.scales()).cast::<u16>().add(d / KV_BLOCK * PAGE_ROWS + row);
-        *x = f32::from(*head.cast::<i8>().add(slot.entry(row, d))) * f16::from_bits(scale).to_f32();
-    }));
+        for (d, x) in entries {
+            // SAFETY: one of the head's `PAGE_ROWS × dim` numbers; heads are aligned.
+            *x = E::value(unsafe { *head.add(slot.entry(row, d)) });
+        }
+    }, quantized => {
+        for (d, x) in entries {
+            // SAFETY: one of the head's `PAGE_ROWS × dim` codes, and the scale of its block; heads are aligned.
+            let (code, scale) = unsafe {
+                let scales = head.add(slot.scales()).cast::<u16>();
+                (*head.cast::<i8>().add(slot.entry(row, d)), *scales.add(d / KV_BLOCK * PAGE_ROWS + row))
+            };
+            *x = f32::from(code) * f16::from_bits(scale).to_f32();
+        }
+    });
 }
 
 /// Rounds numbers to a format of the cache.

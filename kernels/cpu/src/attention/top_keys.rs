@@ -125,12 +125,13 @@ impl Choice<'_> {
         let [page, ahead] = blocks.map(|block| self.pool.head(slot, table[block], 0).cast_const());
         let Candidates { queries, scores, unpacked, .. } = room;
         let scores = &mut scores[..self.best.heads];
-        // SAFETY (of both blocks): a page holds a whole head, aligned, and nobody writes to it.
         with_element!(slot.ty, E => {
             let keys = page.cast::<<E as Element>::Bits>();
+            // SAFETY: a page holds a whole head, aligned, and nobody writes to it.
             let keys = unsafe { std::slice::from_raw_parts(keys, slot.dim * PAGE_ROWS) };
             with_floats(self.isa, Scores::<E> { queries, keys, scores, ahead });
         }, quantized => {
+            // SAFETY: as above.
             with_floats(self.isa, unsafe { Unpack::new(slot, page, unpacked) });
             let keys = &unpacked[..slot.dim * PAGE_ROWS];
             with_floats(self.isa, Scores::<Single> { queries, keys, scores, ahead });

@@ -183,3 +183,27 @@ impl Kernel for Weigh<'_> {
         row
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_equal_scores_the_lower_rows_are_kept() {
+        let scores = [1.0, 0.0, 3.0, -0.0, 1.0, -2.0, f32::NAN, 1.0];
+        let candidate =
+            |(row, score): (usize, &f32)| Candidate { score: order(*score), row: std::cmp::Reverse(row as u32) };
+        let kept = |count: usize| {
+            let mut candidates: Vec<Candidate> = scores.iter().enumerate().map(candidate).collect();
+            sift(&mut candidates, count);
+            let mut rows: Vec<u32> = candidates.iter().map(|c| c.row.0).collect();
+            rows.sort_unstable();
+            rows
+        };
+        assert_eq!(kept(1), [2]);
+        assert_eq!(kept(3), [0, 2, 4]);
+        assert_eq!(kept(5), [0, 1, 2, 4, 7]);
+        assert_eq!(kept(7), [0, 1, 2, 3, 4, 5, 7]);
+        assert_eq!(kept(8).len(), 8);
+    }
+}

@@ -6,7 +6,7 @@ use bantam_backend::{Backend, CompileOptions, KvType, NO_PAGE, Program, Sequence
 use bantam_cpu::{CpuBackend, isa::Isa};
 use bantam_graph::{Graph, GraphBuilder, InputSource};
 
-use crate::weights::{self, Random};
+use crate::weights::{self, Random, SplitMix};
 
 /// Token ids of all tests are below this.
 pub(crate) const VOCAB: usize = 50;
@@ -178,7 +178,8 @@ fn near(found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64, isa: Isa) {
 
 /// Tokens of a test.
 pub(crate) fn tokens(len: usize, seed: usize) -> Vec<u32> {
-    (0..len).map(|i| ((i * i * 7 + i * 3 + seed * 13) % VOCAB) as u32).collect()
+    let mut rng = SplitMix::new(&format!("tokens {seed}"));
+    (0..len).map(|_| (rng.next() % VOCAB as u64) as u32).collect()
 }
 
 struct Session {

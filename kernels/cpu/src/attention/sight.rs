@@ -98,7 +98,7 @@ impl Sight {
     }
 
     /// Keys of a source, on its grid.
-    fn keys(&self, source: Source, at: Stand) -> Range<usize> {
+    pub(super) fn keys(&self, source: Source, at: Stand) -> Range<usize> {
         match source {
             Source::Cache => self.cached(at),
             Source::Step => 0..if self.own == Own::Beside { at.rows } else { 0 },

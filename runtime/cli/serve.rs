@@ -56,7 +56,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count(1, 1 << 16), help_heading = SERVER)]
     concurrency: usize,
 
-    /// Connections served at once
+    /// Connections served at once; requests on further ones are answered with 429, unless one that rests gives way
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = count(1, 1 << 16), help_heading = SERVER)]
     max_connections: usize,
 

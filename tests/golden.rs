@@ -33,6 +33,13 @@ impl Golden {
         self.folder.join("model.gguf").display().to_string()
     }
 
+    /// The model in each layout that there is: the file, and a directory of safetensors files.
+    fn layouts(&self) -> Vec<String> {
+        let directory = self.folder.join("hf");
+        let directory = directory.is_dir().then(|| directory.display().to_string());
+        std::iter::once(self.model()).chain(directory).collect()
+    }
+
     /// The prompt as `--tokens` takes it.
     fn tokens(&self) -> String {
         let prompt = self.expect["prompt"].as_array().unwrap();
@@ -54,15 +61,16 @@ fn logits_and_greedy_tokens_are_the_references() {
     let scratch = tempfile::tempdir().unwrap();
     let logits = scratch.path().join("logits.f32");
     for golden in goldens() {
-        let count = golden.greedy().len().to_string();
-        let (model, tokens) = (golden.model(), golden.tokens());
-        let report =
-            json(&["probe", &model, "--tokens", &tokens, "--greedy", &count, "--logits", logits.to_str().unwrap()]);
-        assert_eq!(report["greedy"].as_array(), Some(golden.greedy()), "{}", golden.name);
-        let (found, expected) = (f32_file(&logits), f32_file(&golden.folder.join("logits.f32")));
-        assert_eq!(found.len(), expected.len(), "{}", golden.name);
-        let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(worst <= golden.tolerance(), "{}: {worst} > {}", golden.name, golden.tolerance());
+        let (count, tokens) = (golden.greedy().len().to_string(), golden.tokens());
+        for model in golden.layouts() {
+            let report =
+                json(&["probe", &model, "--tokens", &tokens, "--greedy", &count, "--logits", logits.to_str().unwrap()]);
+            assert_eq!(report["greedy"].as_array(), Some(golden.greedy()), "{model}");
+            let (found, expected) = (f32_file(&logits), f32_file(&golden.folder.join("logits.f32")));
+            assert_eq!(found.len(), expected.len(), "{model}");
+            let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst <= golden.tolerance(), "{model}: {worst} > {}", golden.tolerance());
+        }
     }
 }
 

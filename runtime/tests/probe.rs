@@ -17,15 +17,16 @@ fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|v| u32::try_from(v.as_u64().unwrap()).unwrap()).collect()
 }
 
-async fn probe(folder: &Path, tokens: Vec<u32>, greedy: usize) -> ProbeReport {
-    run(ProbeConfig {
-        greedy,
-        threads: 2,
-        checks: vec!["all".into()],
-        ..ProbeConfig::new(folder.join("model.gguf"), tokens)
-    })
-    .await
-    .unwrap()
+async fn probe(model: PathBuf, tokens: Vec<u32>, greedy: usize) -> ProbeReport {
+    run(ProbeConfig { greedy, threads: 2, checks: vec!["all".into()], ..ProbeConfig::new(model, tokens) })
+        .await
+        .unwrap()
+}
+
+/// The model in each layout that there is: a file, and a directory of safetensors files.
+fn layouts(folder: &Path) -> Vec<PathBuf> {
+    let directory = folder.join("hf");
+    std::iter::once(folder.join("model.gguf")).chain(directory.is_dir().then_some(directory)).collect()
 }
 
 fn largest_difference(found: &[f32], folder: &Path) -> f32 {
@@ -40,15 +41,17 @@ async fn golden_models_agree_with_their_reference_and_themselves() {
     for folder in models() {
         let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
         let greedy = ids(&expect["greedy"]);
-        let report = probe(&folder, ids(&expect["prompt"]), greedy.len()).await;
-        let name = folder.file_name().unwrap().display();
-        let bound = 2e-3 * expect["logits_std"].as_f64().unwrap().max(1.0) as f32;
-        let worst = largest_difference(&report.logits, &folder);
-        assert!(worst <= bound, "{name}: logits differ by {worst}, allowed {bound}");
-        assert_eq!(report.greedy, greedy, "{name}");
-        for (check, result) in &report.checks {
-            assert_eq!(result.max_diff, 0.0, "{name}: {check}");
-            assert!(result.evidence.values().all(|n| *n > 0), "{name}: {check} shows nothing: {result:?}");
+        for model in layouts(&folder) {
+            let name = model.display().to_string();
+            let report = probe(model, ids(&expect["prompt"]), greedy.len()).await;
+            let bound = 2e-3 * expect["logits_std"].as_f64().unwrap().max(1.0) as f32;
+            let worst = largest_difference(&report.logits, &folder);
+            assert!(worst <= bound, "{name}: logits differ by {worst}, allowed {bound}");
+            assert_eq!(report.greedy, greedy, "{name}");
+            for (check, result) in &report.checks {
+                assert_eq!(result.max_diff, 0.0, "{name}: {check}");
+                assert!(result.evidence.values().all(|n| *n > 0), "{name}: {check} shows nothing: {result:?}");
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use bantam_backend::RecurrentStep;
 use super::turn::Turn;
 use crate::{
     compile::ir::{Convolve, Op, ScanOf, ValueId},
-    recurrent::{Run, View, conv, delta, ssm},
+    recurrent::{HeadRun, Run, View, conv, delta, ssm},
     simd::with_floats,
 };
 
@@ -26,9 +26,9 @@ pub(super) fn recur(turn: &Turn<'_>) {
             };
             let out = turn.out(0).start();
             units(turn, *state, shape.heads, |view, run, head| {
-                let scratch = &mut turn.scratch().strips[..shape.key_dim];
-                let unit = delta::Delta { shape: *shape, operands, view, run, head, out, scratch };
-                with_floats(turn.frame.isa, unit);
+                let (of, scratch) = (delta::Delta { shape: *shape, operands, head, out }, turn.scratch());
+                let scratch = &mut scratch.strips[..shape.key_dim];
+                with_floats(turn.frame.isa, HeadRun { of, view, run, scratch });
             });
             keep(turn, *state, &[*k, *decay, *v, *beta]);
         }
@@ -65,8 +65,9 @@ fn selective_scan(turn: &Turn<'_>, [x, b, c, dt]: [ValueId; 4], o: &ScanOf) {
     };
     let out = turn.out(0).start();
     units(turn, o.state, o.shape.heads, |view, run, head| {
+        let of = ssm::Scan { shape: o.shape, operands, head, out };
         let scratch = &mut turn.scratch().strips[..o.shape.size];
-        with_floats(turn.frame.isa, ssm::Scan { shape: o.shape, operands, view, run, head, out, scratch });
+        with_floats(turn.frame.isa, HeadRun { of, view, run, scratch });
     });
 }
 

@@ -6,8 +6,8 @@
 //!
 //! With `S'` the decayed state, `δ = β·(v - S'ᵀk)` and `Sᵀq = S'ᵀq + δ·(k·q)`: so the pass that finds `δ` finds the result too.
 
-use super::{Run, STRIP, Strip, View, columns, load_strip, store_strip, strips};
-use crate::simd::{Floats, Kernel, LANES};
+use super::{STRIP, Strip, columns, head::Recurrence, load_strip, store_strip, strips};
+use crate::simd::{Floats, LANES};
 
 /// Extents of the op.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,18 +54,14 @@ pub(crate) struct Operands<'a> {
 pub(crate) struct Delta<'a> {
     pub(crate) shape: DeltaShape,
     pub(crate) operands: Operands<'a>,
-    pub(crate) view: View,
-    pub(crate) run: Run,
     pub(crate) head: usize,
     /// Results, all rows of the step, of which this head writes its own entries.
     pub(crate) out: *mut f32,
-    /// `key_dim` strips.
-    pub(crate) scratch: &'a mut [Strip],
 }
 
 /// A token as one head meets it.
 #[derive(Clone, Copy)]
-struct Token<'a> {
+pub(crate) struct Token<'a> {
     /// None where the result is not wanted.
     q: Option<&'a [f32]>,
     k: &'a [f32],
@@ -75,28 +71,6 @@ struct Token<'a> {
 }
 
 impl<'a> Delta<'a> {
-    fn token(&self, row: usize) -> Token<'a> {
-        let Operands { q, k, decay, v, beta } = self.operands;
-        let [keys, decays, values, betas] = self.shape.kept();
-        let part = |x: &'a [f32], width: usize| &x[row * width..][..width];
-        let token = self.of_head(part(k, keys), part(decay, decays), part(v, values), part(beta, betas));
-        Token { q: Some(self.keys_of_head(part(q, keys))), ..token }
-    }
-
-    /// A token that was tentative in the step before.
-    fn kept(&self, index: usize) -> Token<'a> {
-        let Some(kept) = self.view.kept else { return self.of_head(&[], &[], &[], &[]) };
-        // SAFETY: the slot keeps the inputs of every accepted row, which nobody writes in this step.
-        let row = unsafe {
-            std::slice::from_raw_parts(kept.as_ptr().add(index * self.view.inputs).cast_const(), self.view.inputs)
-        };
-        let [keys, decays, values, _] = self.shape.kept();
-        let (k, rest) = row.split_at(keys);
-        let (decay, rest) = rest.split_at(decays);
-        let (v, beta) = rest.split_at(values);
-        self.of_head(k, decay, v, beta)
-    }
-
     fn keys_of_head<'r>(&self, row: &'r [f32]) -> &'r [f32] {
         &row[self.head % self.shape.key_heads * self.shape.key_dim..][..self.shape.key_dim]
     }
@@ -111,76 +85,54 @@ impl<'a> Delta<'a> {
             beta: beta[self.head],
         }
     }
-
-    /// The strip of this head in a value.
-    ///
-    /// # Safety
-    /// `value` must be a value of this shape.
-    unsafe fn strip(&self, value: std::ptr::NonNull<f32>, strip: usize) -> *mut Strip {
-        let index = (self.head * strips(self.shape.value_dim) + strip) * self.shape.key_dim;
-        // SAFETY: the value has as many strips for every head.
-        unsafe { value.as_ptr().cast::<Strip>().add(index) }
-    }
-}
-
-impl Kernel for Delta<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Floats>(mut self, s: S) {
-        for strip in 0..strips(self.shape.value_dim) {
-            self.run_strip(s, strip);
-        }
-    }
 }
 
 /// What a token leaves to be added to the state: `k·δᵀ`.
 #[derive(Clone, Copy)]
-struct Correction<'a, F> {
+pub(crate) struct Correction<'a, F> {
     k: &'a [f32],
     delta: [F; 2],
 }
 
-impl Delta<'_> {
-    #[inline(always)]
-    fn run_strip<S: Floats>(&mut self, s: S, strip: usize) {
-        let dim = self.shape.key_dim;
-        let state = std::mem::take(&mut self.scratch);
-        match self.view.from {
-            // SAFETY: a value of this shape; this unit alone touches the head's strips.
-            Some(from) => state.copy_from_slice(unsafe { std::slice::from_raw_parts(self.strip(from, strip), dim) }),
-            None => state.fill([[0.0; LANES]; 2]),
-        }
-        let mut left: Option<Correction<'_, S::F>> = None;
-        for index in 0..self.run.accepted {
-            let token = self.kept(index);
-            left = Some(self.advance(s, state, left, &token, strip, None));
-        }
-        let rows = self.run.rows();
-        let (certain, tentative) = (rows.start..rows.start + self.run.certain, rows.start + self.run.certain..rows.end);
-        for row in certain {
-            left = Some(self.advance(s, state, left, &self.token(row), strip, Some(row)));
-        }
-        correct(s, state, left.take());
-        // SAFETY: as above; what was in `to` has been read.
-        unsafe { std::slice::from_raw_parts_mut(self.strip(self.view.to, strip), dim) }.copy_from_slice(state);
-        for row in tentative {
-            left = Some(self.advance(s, state, left, &self.token(row), strip, Some(row)));
-        }
-        self.scratch = state;
+impl<'a> Recurrence<'a> for Delta<'a> {
+    type Token = Token<'a>;
+    type Left<F: Copy> = Correction<'a, F>;
+
+    fn head(&self) -> usize {
+        self.head
     }
 
-    /// Takes a token in, but for its correction; writes the result of `row`.
+    fn strips(&self) -> usize {
+        strips(self.shape.value_dim)
+    }
+
+    fn token(&self, row: usize) -> Token<'a> {
+        let Operands { q, k, decay, v, beta } = self.operands;
+        let [keys, decays, values, betas] = self.shape.kept();
+        let part = |x: &'a [f32], width: usize| &x[row * width..][..width];
+        let token = self.of_head(part(k, keys), part(decay, decays), part(v, values), part(beta, betas));
+        Token { q: Some(self.keys_of_head(part(q, keys))), ..token }
+    }
+
+    fn kept(&self, inputs: &'a [f32]) -> Token<'a> {
+        let [keys, decays, values, _] = self.shape.kept();
+        let (k, rest) = inputs.split_at(keys);
+        let (decay, rest) = rest.split_at(decays);
+        let (v, beta) = rest.split_at(values);
+        self.of_head(k, decay, v, beta)
+    }
+
+    /// Takes a token in, but for its correction.
     #[inline(always)]
-    fn advance<'t, S: Floats>(
+    fn advance<S: Floats>(
         &self,
         s: S,
         state: &mut [Strip],
-        left: Option<Correction<'_, S::F>>,
-        token: &Token<'t>,
+        left: Option<Correction<'a, S::F>>,
+        token: &Token<'a>,
         strip: usize,
         row: Option<usize>,
-    ) -> Correction<'t, S::F> {
+    ) -> Option<Correction<'a, S::F>> {
         let q = token.q.unwrap_or(token.k);
         let zero = [s.splat(0.0); 2];
         // Adding nothing is exact: a token without one before it goes the same way.
@@ -201,19 +153,18 @@ impl Delta<'_> {
             let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(first), columns.len()) };
             store_strip(s, out, result);
         }
-        Correction { k: token.k, delta }
+        Some(Correction { k: token.k, delta })
     }
-}
 
-/// Adds what the token before left.
-#[inline(always)]
-fn correct<S: Floats>(s: S, state: &mut [Strip], left: Option<Correction<'_, S::F>>) {
-    let Some(Correction { k, delta }) = left else { return };
-    for (strip, k) in state.iter_mut().zip(k) {
-        let k = s.splat(*k);
-        for (entry, delta) in strip.iter_mut().zip(delta) {
-            let sum = s.fma(k, delta, s.load(entry));
-            s.store(entry, sum);
+    #[inline(always)]
+    fn settle<S: Floats>(&self, s: S, state: &mut [Strip], left: Option<Correction<'a, S::F>>) {
+        let Some(Correction { k, delta }) = left else { return };
+        for (strip, k) in state.iter_mut().zip(k) {
+            let k = s.splat(*k);
+            for (entry, delta) in strip.iter_mut().zip(delta) {
+                let sum = s.fma(k, delta, s.load(entry));
+                s.store(entry, sum);
+            }
         }
     }
 }

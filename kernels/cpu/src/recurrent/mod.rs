@@ -10,9 +10,11 @@
 
 pub(crate) mod conv;
 pub(crate) mod delta;
+mod head;
 mod slots;
 pub(crate) mod ssm;
 
+pub(crate) use head::HeadRun;
 pub(crate) use slots::{SlotPool, View};
 
 use std::ops::Range;

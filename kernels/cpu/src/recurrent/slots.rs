@@ -34,6 +34,15 @@ pub(crate) struct View {
     pub(crate) inputs: usize,
 }
 
+impl View {
+    /// The kept inputs of an accepted row.
+    pub(crate) fn kept_row<'a>(&self, index: usize) -> &'a [f32] {
+        let Some(kept) = self.kept else { return &[] };
+        // SAFETY: the slot keeps the inputs of every accepted row, which nobody writes in this step.
+        unsafe { std::slice::from_raw_parts(kept.as_ptr().add(index * self.inputs).cast_const(), self.inputs) }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     start: NonNull<f32>,

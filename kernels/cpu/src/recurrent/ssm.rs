@@ -3,8 +3,8 @@
 //! A unit is a head. Its state lies transposed, `[size]` rows of `dim` columns, in strips of columns: a token takes one pass
 //! over a strip, in which every entry decays, takes in the operand and is read out.
 
-use super::{Run, STRIP, Strip, View, columns, load_strip, store_strip, strips};
-use crate::simd::{Floats, Kernel, LANES};
+use super::{STRIP, Strip, columns, head::Recurrence, load_strip, store_strip, strips};
+use crate::simd::Floats;
 
 /// Extents of the op.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,17 +48,13 @@ pub(crate) struct Operands<'a> {
 pub(crate) struct Scan<'a> {
     pub(crate) shape: ScanShape,
     pub(crate) operands: Operands<'a>,
-    pub(crate) view: View,
-    pub(crate) run: Run,
     pub(crate) head: usize,
     /// Results, all rows of the step, of which this head writes its own entries.
     pub(crate) out: *mut f32,
-    /// `size` strips.
-    pub(crate) scratch: &'a mut [Strip],
 }
 
 /// A token as one head meets it.
-struct Token<'a> {
+pub(crate) struct Token<'a> {
     x: &'a [f32],
     b: &'a [f32],
     dt: f32,
@@ -67,27 +63,6 @@ struct Token<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn token(&self, row: usize) -> Token<'a> {
-        let Operands { x, b, c, dt, .. } = self.operands;
-        let [operand, group, heads] = self.shape.kept();
-        let part = |x: &'a [f32], width: usize| &x[row * width..][..width];
-        let token = self.of_head(part(x, operand), part(b, group), part(dt, heads));
-        Token { c: Some(self.of_group(part(c, group))), ..token }
-    }
-
-    /// A token that was tentative in the step before.
-    fn kept(&self, index: usize) -> Token<'a> {
-        let Some(kept) = self.view.kept else { return self.of_head(&[], &[], &[]) };
-        // SAFETY: the slot keeps the inputs of every accepted row, which nobody writes in this step.
-        let row = unsafe {
-            std::slice::from_raw_parts(kept.as_ptr().add(index * self.view.inputs).cast_const(), self.view.inputs)
-        };
-        let [operand, group, _] = self.shape.kept();
-        let (x, rest) = row.split_at(operand);
-        let (b, dt) = rest.split_at(group);
-        self.of_head(x, b, dt)
-    }
-
     fn of_head<'r>(&self, x: &'r [f32], b: &'r [f32], dt: &'r [f32]) -> Token<'r> {
         Token { x: &x[self.head * self.shape.dim..][..self.shape.dim], b: self.of_group(b), dt: dt[self.head], c: None }
     }
@@ -96,71 +71,62 @@ impl<'a> Scan<'a> {
         let group = self.head / (self.shape.heads / self.shape.groups);
         &row[group * self.shape.size..][..self.shape.size]
     }
-
-    /// The strip of this head in a value.
-    ///
-    /// # Safety
-    /// `value` must be a value of this shape.
-    unsafe fn strip(&self, value: std::ptr::NonNull<f32>, strip: usize) -> *mut Strip {
-        let index = (self.head * strips(self.shape.dim) + strip) * self.shape.size;
-        // SAFETY: the value has as many strips for every head.
-        unsafe { value.as_ptr().cast::<Strip>().add(index) }
-    }
 }
 
-impl Kernel for Scan<'_> {
-    type Output = ();
+impl<'a> Recurrence<'a> for Scan<'a> {
+    type Token = Token<'a>;
+    type Left<F: Copy> = ();
 
-    #[inline(always)]
-    fn run<S: Floats>(mut self, s: S) {
-        for strip in 0..strips(self.shape.dim) {
-            self.run_strip(s, strip);
-        }
-    }
-}
-
-impl Scan<'_> {
-    #[inline(always)]
-    fn run_strip<S: Floats>(&mut self, s: S, strip: usize) {
-        let size = self.shape.size;
-        let state = std::mem::take(&mut self.scratch);
-        match self.view.from {
-            // SAFETY: a value of this shape; this unit alone touches the head's strips.
-            Some(from) => state.copy_from_slice(unsafe { std::slice::from_raw_parts(self.strip(from, strip), size) }),
-            None => state.fill([[0.0; LANES]; 2]),
-        }
-        for index in 0..self.run.accepted {
-            self.advance(s, state, &self.kept(index), strip, None);
-        }
-        let rows = self.run.rows();
-        let certain = rows.start + self.run.certain;
-        for row in rows.start..certain {
-            self.advance(s, state, &self.token(row), strip, Some(row));
-        }
-        // SAFETY: as above; what was in `to` has been read.
-        unsafe { std::slice::from_raw_parts_mut(self.strip(self.view.to, strip), size) }.copy_from_slice(state);
-        for row in certain..rows.end {
-            self.advance(s, state, &self.token(row), strip, Some(row));
-        }
-        self.scratch = state;
+    fn head(&self) -> usize {
+        self.head
     }
 
-    /// Takes a token in; writes the result of `row`.
+    fn strips(&self) -> usize {
+        strips(self.shape.dim)
+    }
+
+    fn token(&self, row: usize) -> Token<'a> {
+        let Operands { x, b, c, dt, .. } = self.operands;
+        let [operand, group, heads] = self.shape.kept();
+        let part = |x: &'a [f32], width: usize| &x[row * width..][..width];
+        let token = self.of_head(part(x, operand), part(b, group), part(dt, heads));
+        Token { c: Some(self.of_group(part(c, group))), ..token }
+    }
+
+    fn kept(&self, inputs: &'a [f32]) -> Token<'a> {
+        let [operand, group, _] = self.shape.kept();
+        let (x, rest) = inputs.split_at(operand);
+        let (b, dt) = rest.split_at(group);
+        self.of_head(x, b, dt)
+    }
+
     #[inline(always)]
-    fn advance<S: Floats>(&self, s: S, state: &mut [Strip], token: &Token<'_>, strip: usize, row: Option<usize>) {
+    fn advance<S: Floats>(
+        &self,
+        s: S,
+        state: &mut [Strip],
+        _left: Option<()>,
+        token: &Token<'a>,
+        strip: usize,
+        row: Option<usize>,
+    ) -> Option<()> {
         let columns = columns(strip, self.shape.dim);
         let x = load_strip(s, &token.x[columns.clone()]);
         let dt = s.splat(token.dt);
         let keep = s.splat((token.dt * self.operands.a[self.head]).exp());
         let dtx = [s.mul(dt, x[0]), s.mul(dt, x[1])];
         let y = scan(s, state, keep, dtx, token.b, token.c.unwrap_or(token.b));
-        let Some(row) = row else { return };
+        let row = row?;
         let d = s.splat(self.operands.d.map_or(0.0, |d| d[self.head]));
         let first = (row * self.shape.heads + self.head) * self.shape.dim + columns.start;
         // SAFETY: the entries of this head in a row of the result, which this unit alone writes.
         let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(first), columns.len()) };
         store_strip(s, out, [s.fma(d, x[0], y[0]), s.fma(d, x[1], y[1])]);
+        None
     }
+
+    #[inline(always)]
+    fn settle<S: Floats>(&self, _s: S, _state: &mut [Strip], _left: Option<()>) {}
 }
 
 /// One token through a strip; what `c` reads from it.

@@ -119,3 +119,18 @@ async fn drafts_agree_with_their_reference_however_the_tokens_come() {
         assert_eq!((chunked.logits, chunked.proposed), (whole.logits, whole.proposed), "{}", case.name);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_drafts_for_other_models_is_refused_by_flag_and_file() {
+    let draft = fixtures().join("drafts/deepseek4-mtp/model.gguf");
+    let config = ProbeConfig {
+        draft: Some(DraftChoice::File(draft)),
+        ..ProbeConfig::new(fixtures().join("models/llama-dense/model.gguf"), vec![1, 2, 3])
+    };
+    let refusal = run(config).await.unwrap_err();
+    assert!(matches!(refusal, ProbeError::Draft(_)), "{refusal}");
+    let refusal = refusal.to_string();
+    for named in ["--draft: ", "deepseek4-mtp", "does not draft for `llama`"] {
+        assert!(refusal.contains(named), "{named}: {refusal}");
+    }
+}

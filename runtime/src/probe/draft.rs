@@ -36,7 +36,8 @@ pub(super) fn draft(config: &ProbeConfig, choice: &DraftChoice) -> Result<DraftR
     let loaded = load::open(&config.model).map_err(|e| failed(&e))?;
     let (draft, source): (Draft, Box<dyn WeightSource>) = match choice {
         DraftChoice::File(path) => {
-            let LoadedDraft { draft, source } = load::open_draft(path, &loaded).map_err(|e| failed(&e))?;
+            let LoadedDraft { draft, source } =
+                load::open_draft(path, &loaded).map_err(|e| ProbeError::Draft(e.to_string()))?;
             (draft, Box::new(source))
         }
         DraftChoice::BuiltIn => match loaded.model.draft.clone() {

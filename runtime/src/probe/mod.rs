@@ -192,6 +192,9 @@ pub enum ProbeError {
         /// The model.
         model: PathBuf,
     },
+    /// The draft's file is of no use for the model.
+    #[error("--draft: {0}")]
+    Draft(String),
     /// Nothing to draft from.
     #[error("--tokens: a draft needs two tokens at least, of which the model has seen all but the last")]
     NothingSeen,
@@ -253,6 +256,7 @@ impl ProbeError {
             ProbeError::Engine(_)
             | ProbeError::Refused(_)
             | ProbeError::Failed(_)
+            | ProbeError::Draft(_)
             | ProbeError::Restore { .. }
             | ProbeError::File { .. } => false,
         }

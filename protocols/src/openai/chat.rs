@@ -6,11 +6,11 @@ use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::{Delta, Outcome, Prompt, Request};
 use serde_json::Value;
 
-use super::chat_wire::{Chunk, ChunkDelta, Completion, Logprobs};
+use super::chat_wire::{Choice, ChunkChoice, ChunkDelta, Logprobs};
+use super::envelope::{Pieces, Stamp, frame};
 use super::options::{Delivery, MAX_LOGPROBS};
-use super::usage::Usage;
-use super::{DONE, Stamp, conversation, finish_reason, frame, options, unsupported};
-use crate::answer::{Frame, Frames};
+use super::{conversation, finish_reason, options, unsupported};
+use crate::answer::{Frame, Frames, Whole};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, FieldError, Fields};
@@ -63,27 +63,27 @@ pub(crate) async fn chat_completions(
     let answer = app.submit(ENDPOINT, arrival, request).await?;
     let stamp = Stamp::new("chatcmpl", &resident.name);
     if delivery.stream {
-        let told = ChatStream { stamp, include_usage: delivery.include_usage };
-        return Ok(answer.stream(told, app.sse_keepalive));
+        return Ok(answer.stream(ChatStream::new(stamp, delivery.include_usage), app.sse_keepalive));
     }
-    Ok(answer.respond(|whole| Json(Completion::new(&stamp, whole, logprobs)).into_response()).await)
+    let whole = |whole: Whole| {
+        let outcome = whole.outcome.clone();
+        Json(stamp.whole("chat.completion", Choice::new(whole, logprobs), &outcome)).into_response()
+    };
+    Ok(answer.respond(whole).await)
 }
 
 /// A chat answer as `chat.completion.chunk` objects.
-struct ChatStream {
-    stamp: Stamp,
-    include_usage: bool,
-}
+struct ChatStream(Pieces);
 
 impl ChatStream {
-    fn chunk(&self, delta: ChunkDelta, logprobs: Option<Logprobs>, finish: Option<&'static str>) -> Frame {
-        frame(&Chunk::choice(&self.stamp, delta, logprobs, finish, self.include_usage))
+    fn new(stamp: Stamp, include_usage: bool) -> Self {
+        ChatStream(Pieces { stamp, object: "chat.completion.chunk", include_usage })
     }
 }
 
 impl Frames for ChatStream {
     fn started(&mut self) -> Vec<Frame> {
-        vec![self.chunk(ChunkDelta::role(), None, None)]
+        vec![self.0.piece(ChunkChoice { delta: ChunkDelta::role(), ..ChunkChoice::default() })]
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Frame> {
@@ -91,16 +91,12 @@ impl Frames for ChatStream {
             return Vec::new();
         }
         let logprobs = (!delta.tokens.is_empty()).then(|| Logprobs::new(&delta.tokens));
-        vec![self.chunk(ChunkDelta::content(delta.text), logprobs, None)]
+        vec![self.0.piece(ChunkChoice { delta: ChunkDelta::content(delta.text), logprobs, ..ChunkChoice::default() })]
     }
 
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {
-        let mut frames = vec![self.chunk(ChunkDelta::default(), None, Some(finish_reason(outcome.reason)))];
-        if self.include_usage {
-            frames.push(frame(&Chunk::usage(&self.stamp, Usage::from(outcome))));
-        }
-        frames.push(Frame(DONE.to_owned()));
-        frames
+        let finish_reason = Some(finish_reason(outcome.reason));
+        self.0.ending(ChunkChoice { finish_reason, ..ChunkChoice::default() }, outcome)
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
@@ -121,7 +117,7 @@ mod tests {
     }
 
     async fn stream(events: Vec<Event>, include_usage: bool) -> Vec<Value> {
-        let told = told(scripted(events), ChatStream { stamp: stamp(), include_usage }).await;
+        let told = told(scripted(events), ChatStream::new(stamp(), include_usage)).await;
         told.iter().map(|data| serde_json::from_str(data).unwrap_or(Value::from(data.as_str()))).collect()
     }
 

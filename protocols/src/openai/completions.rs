@@ -6,11 +6,11 @@ use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::{Delta, Outcome, Prompt, Request};
 use serde_json::Value;
 
-use super::completions_wire::{Logprobs, Offset, TextCompletion};
+use super::completions_wire::{Choice, Logprobs, Offset};
+use super::envelope::{Pieces, Stamp, frame};
 use super::options::{Delivery, MAX_LOGPROBS};
-use super::usage::Usage;
-use super::{DONE, Stamp, finish_reason, frame, options, unsupported};
-use crate::answer::{Frame, Frames};
+use super::{finish_reason, options, unsupported};
+use crate::answer::{Frame, Frames, Whole};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, FieldError, Fields};
@@ -18,6 +18,8 @@ use crate::limits::JsonBody;
 use crate::log::Arrival;
 
 const ENDPOINT: &str = "/v1/completions";
+
+const OBJECT: &str = "text_completion";
 
 /// A completions request, checked.
 pub(super) struct CompletionsRequest<'a> {
@@ -85,37 +87,40 @@ pub(crate) async fn completions(
     let answer = app.submit(ENDPOINT, arrival, request).await?;
     let stamp = Stamp::new("cmpl", &resident.name);
     if delivery.stream {
-        let told = CompletionsStream { stamp, include_usage: delivery.include_usage, echo, offset: Offset::default() };
-        return Ok(answer.stream(told, app.sse_keepalive));
+        return Ok(answer.stream(CompletionsStream::new(stamp, delivery.include_usage, echo), app.sse_keepalive));
     }
-    let whole = |whole: crate::answer::Whole| {
-        let text = echo.unwrap_or_default() + &whole.text;
-        let logprobs = logprobs.then(|| Logprobs::new(&whole.tokens, &mut Offset::default()));
-        let finish = Some(finish_reason(whole.outcome.reason));
-        let usage = Some(Some(Usage::from(&whole.outcome)));
-        Json(TextCompletion::choice(&stamp, text, logprobs, finish, usage)).into_response()
+    let whole = |whole: Whole| {
+        let choice = Choice {
+            index: 0,
+            text: echo.unwrap_or_default() + &whole.text,
+            logprobs: logprobs.then(|| Logprobs::new(&whole.tokens, &mut Offset::default())),
+            finish_reason: Some(finish_reason(whole.outcome.reason)),
+        };
+        Json(stamp.whole(OBJECT, choice, &whole.outcome)).into_response()
     };
     Ok(answer.respond(whole).await)
 }
 
 /// An answer as a stream of `text_completion` objects.
 struct CompletionsStream {
-    stamp: Stamp,
-    include_usage: bool,
+    pieces: Pieces,
     echo: Option<String>,
     offset: Offset,
 }
 
 impl CompletionsStream {
-    fn piece(&self, text: String, logprobs: Option<Logprobs>, finish: Option<&'static str>) -> Frame {
-        let usage = self.include_usage.then_some(None);
-        frame(&TextCompletion::choice(&self.stamp, text, logprobs, finish, usage))
+    fn new(stamp: Stamp, include_usage: bool, echo: Option<String>) -> Self {
+        CompletionsStream { pieces: Pieces { stamp, object: OBJECT, include_usage }, echo, offset: Offset::default() }
+    }
+
+    fn text(&self, text: String, logprobs: Option<Logprobs>) -> Frame {
+        self.pieces.piece(Choice { index: 0, text, logprobs, finish_reason: None })
     }
 }
 
 impl Frames for CompletionsStream {
     fn started(&mut self) -> Vec<Frame> {
-        self.echo.take().map(|prompt| self.piece(prompt, None, None)).into_iter().collect()
+        self.echo.take().map(|prompt| self.text(prompt, None)).into_iter().collect()
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Frame> {
@@ -123,16 +128,12 @@ impl Frames for CompletionsStream {
             return Vec::new();
         }
         let logprobs = (!delta.tokens.is_empty()).then(|| Logprobs::new(&delta.tokens, &mut self.offset));
-        vec![self.piece(delta.text, logprobs, None)]
+        vec![self.text(delta.text, logprobs)]
     }
 
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {
-        let mut frames = vec![self.piece(String::new(), None, Some(finish_reason(outcome.reason)))];
-        if self.include_usage {
-            frames.push(frame(&TextCompletion::usage(&self.stamp, Usage::from(outcome))));
-        }
-        frames.push(Frame(DONE.to_owned()));
-        frames
+        let finish_reason = Some(finish_reason(outcome.reason));
+        self.pieces.ending(Choice { index: 0, text: String::new(), logprobs: None, finish_reason }, outcome)
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
@@ -182,8 +183,7 @@ mod tests {
 
     async fn stream(events: Vec<Event>, echo: Option<&str>) -> Vec<Value> {
         let stamp = Stamp { id: "cmpl-1".into(), created: 5, model: "local".into() };
-        let protocol =
-            CompletionsStream { stamp, include_usage: true, echo: echo.map(str::to_owned), offset: Offset::default() };
+        let protocol = CompletionsStream::new(stamp, true, echo.map(str::to_owned));
         let told = told(scripted(events), protocol).await;
         told.iter().map(|data| serde_json::from_str(data).unwrap_or(Value::from(data.as_str()))).collect()
     }

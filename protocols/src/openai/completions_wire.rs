@@ -4,55 +4,13 @@ use bantam_runtime::engine::TokenLogprob;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Stamp;
-use super::usage::Usage;
-
 /// An answer, or a piece of it.
 #[derive(Serialize)]
-pub(super) struct TextCompletion<'a> {
-    id: &'a str,
-    object: &'static str,
-    created: u64,
-    model: &'a str,
-    choices: Vec<Choice>,
-    /// In a stream without usage absent; with it, null on all pieces but the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<Usage>>,
-}
-
-#[derive(Serialize)]
-struct Choice {
-    index: usize,
-    text: String,
-    logprobs: Option<Logprobs>,
-    finish_reason: Option<&'static str>,
-}
-
-impl<'a> TextCompletion<'a> {
-    pub(super) fn choice(
-        stamp: &'a Stamp,
-        text: String,
-        logprobs: Option<Logprobs>,
-        finish_reason: Option<&'static str>,
-        usage: Option<Option<Usage>>,
-    ) -> Self {
-        Self::new(stamp, vec![Choice { index: 0, text, logprobs, finish_reason }], usage)
-    }
-
-    pub(super) fn usage(stamp: &'a Stamp, usage: Usage) -> Self {
-        Self::new(stamp, Vec::new(), Some(Some(usage)))
-    }
-
-    fn new(stamp: &'a Stamp, choices: Vec<Choice>, usage: Option<Option<Usage>>) -> Self {
-        TextCompletion {
-            id: &stamp.id,
-            object: "text_completion",
-            created: stamp.created,
-            model: &stamp.model,
-            choices,
-            usage,
-        }
-    }
+pub(super) struct Choice {
+    pub(super) index: usize,
+    pub(super) text: String,
+    pub(super) logprobs: Option<Logprobs>,
+    pub(super) finish_reason: Option<&'static str>,
 }
 
 /// Log-probabilities as parallel arrays, one entry per token.

@@ -1,0 +1,82 @@
+//! What every OpenAI answer is wrapped in, whole and streamed, and what a stream ends with.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bantam_runtime::engine::Outcome;
+use serde::Serialize;
+
+use super::usage::Usage;
+use crate::answer::Frame;
+use crate::error::ApiError;
+
+/// What ends a successful stream.
+const DONE: &str = "[DONE]";
+
+/// What all objects of one answer have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Stamp {
+    pub(super) id: String,
+    pub(super) created: u64,
+    pub(super) model: String,
+}
+
+impl Stamp {
+    pub(super) fn new(prefix: &str, model: &str) -> Self {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        Stamp { id: format!("{prefix}-{}", uuid::Uuid::new_v4().simple()), created, model: model.to_owned() }
+    }
+
+    /// An answer as one object.
+    pub(super) fn whole<C>(&self, object: &'static str, choice: C, outcome: &Outcome) -> Envelope<'_, C> {
+        self.envelope(object, vec![choice], Some(Some(Usage::from(outcome))))
+    }
+
+    fn envelope<C>(&self, object: &'static str, choices: Vec<C>, usage: Option<Option<Usage>>) -> Envelope<'_, C> {
+        Envelope { id: &self.id, object, created: self.created, model: &self.model, choices, usage }
+    }
+}
+
+/// An answer, or a piece of it.
+#[derive(Serialize)]
+pub(super) struct Envelope<'a, C> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: Vec<C>,
+    /// In a stream without usage absent; with it, null on all pieces but the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Usage>>,
+}
+
+/// An answer in pieces.
+pub(super) struct Pieces {
+    pub(super) stamp: Stamp,
+    /// Name of the kind of object that a piece is.
+    pub(super) object: &'static str,
+    pub(super) include_usage: bool,
+}
+
+impl Pieces {
+    pub(super) fn piece(&self, choice: impl Serialize) -> Frame {
+        frame(&self.stamp.envelope(self.object, vec![choice], self.include_usage.then_some(None)))
+    }
+
+    /// The last choice, which says why the answer is over, the usage where it was asked for, and the end.
+    pub(super) fn ending(&self, last: impl Serialize, outcome: &Outcome) -> Vec<Frame> {
+        let mut frames = vec![self.piece(last)];
+        if self.include_usage {
+            let usage = Some(Some(Usage::from(outcome)));
+            frames.push(frame(&self.stamp.envelope(self.object, Vec::<()>::new(), usage)));
+        }
+        frames.push(Frame(DONE.to_owned()));
+        frames
+    }
+}
+
+/// A frame that carries this object.
+pub(super) fn frame(object: &impl Serialize) -> Frame {
+    Frame(serde_json::to_string(object).unwrap_or_else(|error| {
+        ApiError::internal(format!("an event could not be written as JSON: {error}")).body().to_string()
+    }))
+}

@@ -54,6 +54,10 @@ fn wrong_usage_exits_with_2_and_names_what_is_wrong() {
         ),
         (&["benchmark", &llama, "--prompt-tokens", "5000"], "--prompt-tokens: 5000 tokens"),
         (&["benchmark", &llama, "--depth", "4090", "--decode-tokens", "7"], "at most 4096"),
+        (&["benchmark", &llama, "--sweep=64,4095"], "--sweep and --decode-tokens: 4159 tokens"),
+        (&["benchmark", &llama, "--sweep=0"], "--sweep"),
+        (&["benchmark", "--json"], "MODEL"),
+        (&["benchmark", "compare", "a.json"], "<B>"),
         (&["generate", &llama, "--prompt", "x", "--context", "2"], "--context"),
         (&["generate", &llama, "--prompt", "x", "--logit-bias", "{\"7\": 1e39}"], "--logit-bias"),
     ] {
@@ -286,6 +290,47 @@ fn benchmark_measures_the_model_and_the_machine() {
     }
     assert_eq!((&report["threads"], &report["batch"]), (&json!(2), &json!(2)));
     assert!(report["model"].is_string());
+}
+
+#[test]
+fn a_sweep_prints_a_line_for_each_length_that_another_can_be_compared_with() {
+    let llama = model("llama-dense");
+    let short = ["--decode-tokens", "3", "--iterations", "1", "--threads", "2"];
+    let lines = succeed(&[&["benchmark", &llama, "--sweep=20,70"][..], &short].concat());
+    let reports: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lengths: Vec<_> = reports.iter().map(|report| (&report["prompt_tokens"], &report["depth"])).collect();
+    assert_eq!(lengths, [(&json!(20), &json!(20)), (&json!(70), &json!(70))]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let [both, last] = ["both.jsonl", "last.json"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    fs::write(&both, &lines).unwrap();
+    fs::write(&last, lines.lines().last().unwrap()).unwrap();
+    let pair = json(&["benchmark", "compare", &both, &last, "--json"]);
+    assert_eq!((&pair["prompt_tokens"], &pair["figures"][0]["ratio"]), (&json!(70), &json!(1.0)));
+    assert!(succeed(&["benchmark", "compare", &both, &both]).contains("prompt 20, depth 20, batch 1"));
+
+    fs::write(&last, lines.lines().next().unwrap().replace("20", "21")).unwrap();
+    assert!(fail(1, &["benchmark", "compare", &last, &both]).contains("no measurement of the same lengths"));
+    fs::write(&last, "{}").unwrap();
+    assert!(fail(1, &["benchmark", "compare", &both, &last]).contains("last.json: line 1: expected"));
+}
+
+#[test]
+fn a_conversation_is_measured_through_the_engine() {
+    let gemma = model("gemma3-dense");
+    let short = ["--prompt-tokens", "30", "--decode-tokens", "4", "--iterations", "1", "--threads", "2"];
+    let cold: &[&str] = if cfg!(target_os = "linux") { &["--cold-cache"] } else { &[] };
+    let report = json(&[&["benchmark", &gemma, "--chat", "--json"][..], &short, cold].concat());
+    let turns = report["chat"].as_array().unwrap();
+    assert_eq!(turns.len(), 2);
+    for turn in turns {
+        assert!(turn["ttft_s"].as_f64().unwrap() > 0.0 && turn["decode_tok_s"].as_f64().unwrap() > 0.0, "{turn}");
+    }
+    assert!(
+        turns[1]["cached_tokens"].as_u64() >= turns[0]["prompt_tokens"].as_u64().map(|tokens| tokens / 2),
+        "{report}"
+    );
+    assert!(report["first_token_s"].as_f64() >= report["load_s"].as_f64());
 }
 
 #[test]

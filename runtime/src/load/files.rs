@@ -1,6 +1,7 @@
 //! A model's files: one GGUF file with all in it, or a directory as Hugging Face lays it out.
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -105,6 +106,16 @@ impl ModelFiles {
         match self {
             ModelFiles::Gguf(file) => file.path(),
             ModelFiles::Directory(directory) => &directory.path,
+        }
+    }
+
+    /// The files that hold its tensors, each once.
+    pub fn tensor_files(&self) -> BTreeSet<PathBuf> {
+        match self {
+            ModelFiles::Gguf(file) => file.paths().map(Path::to_owned).collect(),
+            ModelFiles::Directory(directory) => {
+                directory.tensors.iter().map(|(_, tensor)| tensor.file().to_owned()).collect()
+            }
         }
     }
 

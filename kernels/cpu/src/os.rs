@@ -1,4 +1,4 @@
-//! What differs between operating systems: counting cores and asking for large pages.
+//! What differs between operating systems: counting cores, asking for large pages, waiting for a core.
 
 use std::num::NonZero;
 
@@ -14,9 +14,44 @@ pub(crate) fn prefer_large_pages(memory: *mut u8, bytes: usize) {
     system::prefer_large_pages(memory, bytes);
 }
 
+/// How long a thread has waited for a core that others had, as far as the system tells.
+pub(crate) struct CoreWaits {
+    source: system::WaitSource,
+    last: u64,
+}
+
+impl CoreWaits {
+    pub(crate) fn of_this_thread() -> Self {
+        let source = system::WaitSource::of_this_thread();
+        let last = source.nanoseconds().unwrap_or_default();
+        CoreWaits { source, last }
+    }
+
+    /// Nanoseconds since the last call; 0 where the system does not tell.
+    pub(crate) fn since_last(&mut self) -> u64 {
+        let Some(now) = self.source.nanoseconds() else { return 0 };
+        now.saturating_sub(std::mem::replace(&mut self.last, now))
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod system {
-    use std::collections::HashSet;
+    use std::{collections::HashSet, fs::File, os::unix::fs::FileExt as _};
+
+    /// The scheduler's account of one thread: nanoseconds on a core, nanoseconds waiting for one, times it got one.
+    pub(super) struct WaitSource(Option<File>);
+
+    impl WaitSource {
+        pub(super) fn of_this_thread() -> Self {
+            WaitSource(File::open("/proc/thread-self/schedstat").ok())
+        }
+
+        pub(super) fn nanoseconds(&self) -> Option<u64> {
+            let mut text = [0; 64];
+            let len = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
+            std::str::from_utf8(text.get(..len)?).ok()?.split_whitespace().nth(1)?.parse().ok()
+        }
+    }
 
     /// Distinct cores among the CPUs this thread may run on.
     pub(super) fn cores() -> Option<usize> {
@@ -57,6 +92,8 @@ mod system {
 
 #[cfg(target_os = "macos")]
 mod system {
+    pub(super) use super::no_account::WaitSource;
+
     /// Performance cores where the chip has two kinds, else all physical ones.
     pub(super) fn cores() -> Option<usize> {
         query(c"hw.perflevel0.physicalcpu").or_else(|| query(c"hw.physicalcpu"))
@@ -77,6 +114,8 @@ mod system {
 
 #[cfg(windows)]
 mod system {
+    pub(super) use super::no_account::WaitSource;
+
     /// A record of `GetLogicalProcessorInformation`.
     #[repr(C)]
     #[derive(Clone, Copy, Default)]
@@ -111,6 +150,8 @@ mod system {
 
 #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 mod system {
+    pub(super) use super::no_account::WaitSource;
+
     pub(super) fn cores() -> Option<usize> {
         None
     }
@@ -118,9 +159,47 @@ mod system {
     pub(super) fn prefer_large_pages(_memory: *mut u8, _bytes: usize) {}
 }
 
+#[cfg(not(target_os = "linux"))]
+mod no_account {
+    /// These systems keep no account of waiting.
+    pub(crate) struct WaitSource;
+
+    impl WaitSource {
+        pub(crate) fn of_this_thread() -> Self {
+            WaitSource
+        }
+
+        pub(crate) fn nanoseconds(&self) -> Option<u64> {
+            None
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_among_too_many_waits_for_its_core() {
+        if system::WaitSource::of_this_thread().nanoseconds().is_none() {
+            return; // a kernel built without the account
+        }
+        let threads = 4 * std::thread::available_parallelism().unwrap().get();
+        let waited = || {
+            let mut waits = CoreWaits::of_this_thread();
+            let begin = std::time::Instant::now();
+            while begin.elapsed().as_millis() < 100 {
+                std::hint::spin_loop();
+            }
+            waits.since_last()
+        };
+        let all: u64 = std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..threads).map(|_| scope.spawn(waited)).collect();
+            waiting.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(all > 100_000_000, "{threads} threads waited {all} ns together");
+    }
 
     #[test]
     fn cores_are_within_what_the_system_grants() {

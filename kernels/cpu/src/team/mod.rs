@@ -2,11 +2,13 @@
 //!
 //! The calling thread is member 0; `n − 1` threads are the others. All run the same function, split the work by their
 //! index, and meet at [`Member::barrier`]. A waiting thread spins; once it has waited long it yields its core, and then
-//! parks: where other programs want the cores too, spinning would only keep the missing member from running. An idle team
-//! is parked and uses no CPU.
+//! parks: where other programs want the cores too, spinning would only keep the missing member from running. A team whose
+//! cores are taken shrinks for a while ([`Size`]). An idle team is parked and uses no CPU.
 //!
 //! A panic in one member breaks the barrier: the others leave the job at their next barrier and [`Team::run`] returns
 //! the message. The team itself stays usable.
+
+mod size;
 
 use std::{
     any::Any,
@@ -14,11 +16,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{JoinHandle, Thread},
     time::{Duration, Instant},
 };
+
+use self::size::Size;
+use crate::os::CoreWaits;
 
 /// How long a worker spins for the next job before it parks.
 const SPIN_BETWEEN_JOBS: Duration = Duration::from_micros(20);
@@ -34,7 +39,7 @@ pub struct Team {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// Held during a job: programs that share the team take turns.
-    turn: Mutex<()>,
+    turn: Mutex<Size>,
 }
 
 /// A member panicked; this is what it said.
@@ -50,6 +55,8 @@ pub struct Broken;
 pub struct Member<'t> {
     shared: &'t Shared,
     index: usize,
+    /// Members of the job.
+    threads: usize,
 }
 
 type Job<'j> = dyn Fn(&Member<'_>) -> Result<(), Broken> + Sync + 'j;
@@ -59,11 +66,33 @@ type Job<'j> = dyn Fn(&Member<'_>) -> Result<(), Broken> + Sync + 'j;
 #[derive(Default)]
 struct Line<T>(T);
 
+/// A job's number and how many members it has, in one value that a worker reads at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Call {
+    number: u32,
+    members: u32,
+}
+
+impl Call {
+    fn bits(self) -> u64 {
+        (u64::from(self.number) << 32) | u64::from(self.members)
+    }
+
+    fn of(bits: u64) -> Self {
+        Call { number: (bits >> 32) as u32, members: bits as u32 }
+    }
+
+    fn is_for(self, index: usize) -> bool {
+        index < self.members as usize
+    }
+}
+
 struct Shared {
+    /// Most members of a job.
     threads: usize,
-    /// Counts jobs; a change is the signal to start.
-    jobs: Line<AtomicU32>,
-    /// The running job. Written before `jobs` changes, read after it, valid until all have `finished`.
+    /// The [`Call`] of the running or last job; a change is the signal to start.
+    call: Line<AtomicU64>,
+    /// The running job. Written before `call` changes, read after it, valid until all it is for have `finished`.
     job: UnsafeCell<Option<*const Job<'static>>>,
     /// Workers that are done with the job.
     finished: Line<AtomicUsize>,
@@ -71,6 +100,8 @@ struct Shared {
     arrived: Line<AtomicUsize>,
     /// Counts barriers passed.
     phase: Line<AtomicU32>,
+    /// How long the job's workers waited for a core, in nanoseconds, as far as the system tells.
+    waited: AtomicU64,
     broken: AtomicBool,
     stop: AtomicBool,
     /// Per member, whether it is parked or about to park.
@@ -82,8 +113,8 @@ struct Shared {
     message: Mutex<Option<String>>,
 }
 
-// SAFETY: `job` and `caller` are written by the thread that holds `turn` while no worker runs a job, and read by workers
-// only between seeing `jobs` change and counting themselves as finished. All else is atomic or locked.
+// SAFETY: `job` and `caller` are written by the thread that holds `turn` while no worker runs a job, and read by those
+// workers that a job is for, only between seeing `call` change and counting themselves as finished. All else is atomic or locked.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; the pointer in `job` points to a `Sync` function.
 unsafe impl Send for Shared {}
@@ -96,13 +127,18 @@ impl Team {
     /// If the system refuses a thread.
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let threads = if threads == 0 { crate::os::physical_cores() } else { threads };
+        Self::of_size(threads, Size::new(threads))
+    }
+
+    fn of_size(threads: usize, size: Size) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             threads,
-            jobs: Line::default(),
+            call: Line::default(),
             job: UnsafeCell::new(None),
             finished: Line::default(),
             arrived: Line::default(),
             phase: Line::default(),
+            waited: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             parked: (0..threads).map(|_| AtomicBool::new(false)).collect(),
@@ -110,7 +146,7 @@ impl Team {
             workers: OnceLock::new(),
             message: Mutex::new(None),
         });
-        let mut team = Team { shared, workers: Vec::new(), turn: Mutex::new(()) };
+        let mut team = Team { shared, workers: Vec::new(), turn: Mutex::new(size) };
         for index in 1..threads {
             let shared = Arc::clone(&team.shared);
             let worker = std::thread::Builder::new().name(format!("cpu-{index}"));
@@ -120,36 +156,43 @@ impl Team {
         Ok(team)
     }
 
-    /// Members, the caller included.
+    /// Most members of a job, the caller included.
     pub fn threads(&self) -> usize {
         self.shared.threads
     }
 
-    /// Runs `job` on all members and returns when all are done. Every member must pass the same barriers.
+    /// Runs `job` on its members, all of the team's unless other programs want the cores, and returns when all are done.
+    /// Every member must pass the same barriers.
     ///
     /// # Errors
     /// If a member panicked; the others have left the job then.
     pub fn run(&self, job: impl Fn(&Member<'_>) -> Result<(), Broken> + Sync) -> Result<(), Panicked> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.start(&job);
-        work(&self.shared, 0, &job);
-        let workers = self.workers.len();
-        self.shared.wait(0, || self.shared.finished.0.load(Ordering::SeqCst) == workers);
+        let mut size = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let (members, begin) = (size.now(), Instant::now());
+        self.start(&job, members);
+        work(&self.shared, 0, members, &job);
+        self.shared.wait(0, || self.shared.finished.0.load(Ordering::SeqCst) == members - 1);
+        let waited = Duration::from_nanos(self.shared.waited.load(Ordering::Relaxed));
+        let end = Instant::now();
+        size.learn(end - begin, waited, end);
         self.end()
     }
 
-    fn start(&self, job: &Job<'_>) {
+    fn start(&self, job: &Job<'_>, members: usize) {
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes. `run` returns only after every worker has finished with the pointer.
         let job = unsafe { std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
-        // SAFETY: `turn` is held and all workers wait for `jobs` to change, so nobody reads these cells now.
+        // SAFETY: `turn` is held and all workers wait for `call` to change, so nobody reads these cells now.
         unsafe {
             *shared.job.get() = Some(job);
             *shared.caller.get() = Some(std::thread::current());
         }
         shared.finished.0.store(0, Ordering::Relaxed);
-        shared.jobs.0.fetch_add(1, Ordering::SeqCst);
-        shared.wake_workers(0);
+        shared.waited.store(0, Ordering::Relaxed);
+        let last = Call::of(shared.call.0.load(Ordering::Relaxed));
+        let call = Call { number: last.number.wrapping_add(1), members: u32::try_from(members).unwrap_or(u32::MAX) };
+        shared.call.0.store(call.bits(), Ordering::SeqCst);
+        shared.wake_workers(0, members);
     }
 
     fn end(&self) -> Result<(), Panicked> {
@@ -181,9 +224,9 @@ impl Member<'_> {
         self.index
     }
 
-    /// Members of the team.
+    /// Members of this job.
     pub fn threads(&self) -> usize {
-        self.shared.threads
+        self.threads
     }
 
     /// Waits until all members are here. What they wrote before is visible after.
@@ -193,10 +236,10 @@ impl Member<'_> {
     pub fn barrier(&self) -> Result<(), Broken> {
         let shared = self.shared;
         let phase = shared.phase.0.load(Ordering::Relaxed);
-        if shared.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == shared.threads {
+        if shared.arrived.0.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             shared.arrived.0.store(0, Ordering::Relaxed);
             shared.phase.0.store(phase.wrapping_add(1), Ordering::SeqCst);
-            shared.wake(self.index);
+            shared.wake(self.index, self.threads);
             return Ok(());
         }
         let passed = || shared.phase.0.load(Ordering::SeqCst) != phase;
@@ -206,7 +249,7 @@ impl Member<'_> {
 
     /// This member's share of `items`, in whole multiples of `grain`: as even as that allows, in order.
     pub fn share(&self, items: usize, grain: usize) -> std::ops::Range<usize> {
-        share(items, grain, self.index, self.shared.threads)
+        share(items, grain, self.index, self.threads)
     }
 }
 
@@ -236,19 +279,19 @@ impl Shared {
         self.parked[index].store(false, Ordering::SeqCst);
     }
 
-    /// Wakes all members but `except`, from within a job.
-    fn wake(&self, except: usize) {
+    /// Wakes all of a job's members but `except`, from within it.
+    fn wake(&self, except: usize, members: usize) {
         if except != 0 && self.parked[0].load(Ordering::SeqCst) {
             // SAFETY: a job runs, so the caller has written this and does not change it.
             if let Some(caller) = unsafe { &*self.caller.get() } {
                 caller.unpark();
             }
         }
-        self.wake_workers(except);
+        self.wake_workers(except, members);
     }
 
-    fn wake_workers(&self, except: usize) {
-        for (i, worker) in (1..).zip(self.workers.get().into_iter().flatten()) {
+    fn wake_workers(&self, except: usize, members: usize) {
+        for (i, worker) in (1..members).zip(self.workers.get().into_iter().flatten()) {
             if i != except && self.parked[i].load(Ordering::SeqCst) {
                 worker.unpark();
             }
@@ -265,17 +308,19 @@ pub(crate) fn share(items: usize, grain: usize, index: usize, parts: usize) -> s
 
 /// A worker's life: wait for a job, do it, say so.
 fn serve(shared: &Shared, index: usize) {
-    let mut seen = 0;
-    while let Some(jobs) = next_job(shared, index, seen) {
-        seen = jobs;
-        // SAFETY: `jobs` has changed, so the job was written before and stays valid until this worker counts itself
-        // as finished.
+    let mut seen = Call { number: 0, members: 0 };
+    let mut waits = CoreWaits::of_this_thread();
+    while let Some(call) = next_job(shared, index, seen) {
+        seen = call;
+        // SAFETY: `call` has changed and is for this worker, so the job was written before and stays valid until this
+        // worker counts itself as finished.
         if let Some(job) = unsafe { *shared.job.get() } {
             // SAFETY: as above.
-            work(shared, index, unsafe { &*job });
+            work(shared, index, call.members as usize, unsafe { &*job });
         }
         // SAFETY: the caller waits for this worker to finish, so its handle does not change.
         let caller = unsafe { (*shared.caller.get()).clone() };
+        shared.waited.fetch_add(waits.since_last(), Ordering::Relaxed);
         shared.finished.0.fetch_add(1, Ordering::SeqCst);
         if shared.parked[0].load(Ordering::SeqCst)
             && let Some(caller) = caller
@@ -285,25 +330,26 @@ fn serve(shared: &Shared, index: usize) {
     }
 }
 
-/// Waits for the job after number `seen`; `None` when the team ends.
-fn next_job(shared: &Shared, index: usize, seen: u32) -> Option<u32> {
-    let ready = || shared.jobs.0.load(Ordering::SeqCst) != seen || shared.stop.load(Ordering::SeqCst);
+/// Waits for the next job after `seen` that is for this worker; `None` when the team ends.
+fn next_job(shared: &Shared, index: usize, seen: Call) -> Option<Call> {
+    let called =
+        || Some(Call::of(shared.call.0.load(Ordering::SeqCst))).filter(|call| *call != seen && call.is_for(index));
+    let ready = || called().is_some() || shared.stop.load(Ordering::SeqCst);
     if !spin(SPIN_BETWEEN_JOBS, ready) {
         shared.park(index, ready);
     }
-    let jobs = shared.jobs.0.load(Ordering::SeqCst);
-    (jobs != seen).then_some(jobs)
+    called()
 }
 
 /// One member's part of a job. A panic ends the job for all.
-fn work(shared: &Shared, index: usize, job: &Job<'_>) {
-    let member = Member { shared, index };
+fn work(shared: &Shared, index: usize, members: usize, job: &Job<'_>) {
+    let member = Member { shared, index, threads: members };
     // The job's own data may be left half-written: whoever ran it is told, and must not use it again.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&member))) {
         let mut message = shared.message.lock().unwrap_or_else(PoisonError::into_inner);
         message.get_or_insert_with(|| describe(&*panic));
         shared.broken.store(true, Ordering::SeqCst);
-        shared.wake(index);
+        shared.wake(index, members);
     }
 }
 
@@ -332,6 +378,11 @@ fn spin(limit: Duration, done: impl Fn() -> bool) -> bool {
 mod tests {
     use super::*;
 
+    /// A team that never shrinks: whether other tests run beside these must not matter.
+    fn rigid(threads: usize) -> Team {
+        Team::of_size(threads, Size::fixed(threads)).unwrap()
+    }
+
     fn counts(team: &Team, rounds: usize) -> Vec<usize> {
         let cells: Vec<AtomicUsize> = (0..rounds).map(|_| AtomicUsize::new(0)).collect();
         let threads = team.threads();
@@ -350,14 +401,14 @@ mod tests {
     #[test]
     fn members_meet_at_barriers_even_with_more_threads_than_cores() {
         for threads in [1, 2, 3, 8] {
-            let team = Team::new(threads).unwrap();
+            let team = rigid(threads);
             assert_eq!(counts(&team, 200), vec![threads; 200]);
         }
     }
 
     #[test]
     fn jobs_start_after_the_team_has_parked() {
-        let team = Team::new(2).unwrap();
+        let team = rigid(2);
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(1));
             assert_eq!(counts(&team, 1), [2]);
@@ -366,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_any_member_ends_the_job_and_the_team_lives_on() {
-        let team = Team::new(3).unwrap();
+        let team = rigid(3);
         for culprit in 0..3 {
             let error = team.run(|m| {
                 m.barrier()?;
@@ -381,7 +432,7 @@ mod tests {
 
     #[test]
     fn an_idle_team_parks() {
-        let team = Team::new(2).unwrap();
+        let team = rigid(2);
         counts(&team, 1);
         std::thread::sleep(Duration::from_millis(20));
         assert!(team.shared.parked[1..].iter().all(|p| p.load(Ordering::SeqCst)));

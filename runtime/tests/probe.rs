@@ -1,10 +1,13 @@
 //! Golden models through the whole engine: logits close to the reference, and the same bits whatever way tokens come.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use bantam_backend::KvType;
-use bantam_gguf::GgufFile;
+use bantam_gguf::{GgmlType, GgufFile, TensorInfo};
 use bantam_runtime::probe::{ProbeConfig, ProbeReport, run};
 use serde_json::Value;
 
@@ -116,5 +119,39 @@ async fn compressed_caches_keep_the_choices_of_dense_models() {
             assert!(clear.share() >= 0.95, "{kv:?} {}: {:.3} of the clear choices", folder.display(), clear.share());
         }
         assert!(all.share() >= 0.95, "{kv:?}: {:.3} of all choices", all.share());
+    }
+}
+
+/// A file's tensors by role: the same of every layer once.
+fn roles(file: &GgufFile) -> Vec<&TensorInfo> {
+    let mut roles = BTreeMap::new();
+    for tensor in file.tensors() {
+        let role = tensor.name.split('.').skip_while(|part| *part == "blk" || part.parse::<usize>().is_ok());
+        roles.entry(role.collect::<Vec<_>>()).or_insert(tensor);
+    }
+    roles.into_values().collect()
+}
+
+/// Whatever weights are no numbers, they must not end as an answer that looks like any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn weights_that_are_no_numbers_are_told_of() {
+    for name in ["llama-dense", "gemma4-ple", "qwen35moe-a", "deepseek4-within", "nemotron_h_moe-super"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models").join(name);
+        let file = GgufFile::open(folder.join("model.gguf")).unwrap();
+        let sound = std::fs::read(file.path()).unwrap();
+        let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        for tensor in roles(&file).into_iter().filter(|tensor| tensor.ty == GgmlType::F32) {
+            let mut damaged = sound.clone();
+            damaged[tensor.offset..][..tensor.bytes].fill(0xff);
+            let path = scratch.path().join("model.gguf");
+            std::fs::write(&path, damaged).unwrap();
+            let tokens = ids(&expect["prompt"]);
+            match run(ProbeConfig { greedy: 1, threads: 1, ..ProbeConfig::new(path, tokens) }).await {
+                Err(error) => assert!(error.to_string().contains("not numbers"), "{name}: {}: {error}", tensor.name),
+                // What picks keys makes no difference where all of them are picked.
+                Ok(report) => assert!(tensor.name.contains("indexer"), "{name}: {}: {:?}", tensor.name, report.greedy),
+            }
+        }
     }
 }

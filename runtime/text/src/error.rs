@@ -27,6 +27,16 @@ pub enum TokenizerError {
         /// The tokenizer's algorithm.
         model: String,
     },
+    /// A control or user-defined token is longer than any that is looked for in texts.
+    #[error("the special token {id} has {bytes} bytes, expected at most {most}")]
+    LongSpecial {
+        /// The token.
+        id: u32,
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be.
+        most: usize,
+    },
     /// An array does not go with the vocabulary.
     #[error("`{key}` has {found} entries, expected at least {expected}, the number of tokens")]
     Length {

@@ -107,6 +107,22 @@ fn text_without_borders_is_no_burden() {
     assert!(begin.elapsed().as_secs() < 120);
 }
 
+/// Special tokens that repeat themselves and each other are the worst for the tables that find them.
+#[test]
+fn special_tokens_without_borders_are_no_burden() {
+    let begin = std::time::Instant::now();
+    let spec = |texts: Vec<String>| TokenizerSpec {
+        token_types: vec![TokenType::Control; texts.len()],
+        ..byte_level(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let long = error(spec(vec!["<s>".into(), "a".repeat(300_000)]));
+    assert_eq!(long, "the special token 1 has 300000 bytes, expected at most 1024");
+    let many = (0..2000).map(|i| format!("{}{i}", "a".repeat(1000))).collect();
+    let tokenizer = Tokenizer::new(spec(many)).unwrap();
+    assert_eq!(tokenizer.encode(&"a".repeat(200_000), Specials::Parse).unwrap().len(), 0);
+    assert!(begin.elapsed().as_secs() < 60);
+}
+
 /// Specs of all algorithms with everything in them at random.
 fn any_spec() -> impl Strategy<Value = TokenizerSpec> {
     let token = prop_oneof![

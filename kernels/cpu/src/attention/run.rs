@@ -276,7 +276,9 @@ impl PieceRun<'_> {
                 let PieceScratch { softmax, sums, totals, .. } = &mut *self.scratch;
                 let weight = with_floats(self.of.isa, Weight(&softmax[index]));
                 let sums = &sums[index * stride..(index + 1) * stride];
-                let result = Result { greatest: softmax[index].greatest, weight, sums };
+                // Comparisons pass over scores that are no numbers; the result must not.
+                let greatest = if weight.is_nan() { f32::NAN } else { softmax[index].greatest };
+                let result = Result { greatest, weight, sums };
                 match kept {
                     None => with_floats(self.of.isa, Merge { totals, index, result }),
                     // SAFETY: as the caller promises.

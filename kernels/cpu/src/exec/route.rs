@@ -32,11 +32,17 @@ pub(super) fn route(turn: &Turn<'_>, outputs: ValueId, given: Option<ValueId>, c
         let scores = &mut scores[i * experts..][..experts];
         score(turn.frame.isa, choose.scoring, outputs, scores);
         let ids = &mut ids[i * used..][..used];
+        let weights = &mut weights[i * used..][..used];
         match given {
             Some(given) => ids.copy_from_slice(&given[i * used..][..used]),
-            None => pick(choose, scores, bias, &mut keys[i * keys_per_row..][..keys_per_row], ids),
+            None if pick(choose, scores, bias, &mut keys[i * keys_per_row..][..keys_per_row], ids) => {}
+            None => {
+                // A choice among what has no order must not end as an answer that looks like any other.
+                weights.fill(f32::NAN);
+                continue;
+            }
         }
-        weigh(choose, scores, ids, &mut weights[i * used..][..used]);
+        weigh(choose, scores, ids, weights);
     }
 }
 
@@ -53,17 +59,19 @@ fn score(isa: Isa, scoring: Scoring, outputs: &[f32], scores: &mut [f32]) {
     }
 }
 
-/// The experts of the highest scores with their biases, best first.
-fn pick(choose: &Choose, scores: &[f32], bias: Option<&[f32]>, keys: &mut [u32], ids: &mut [u32]) {
+/// Finds the experts of the highest scores with their biases, best first; says whether all of these are numbers.
+fn pick(choose: &Choose, scores: &[f32], bias: Option<&[f32]>, keys: &mut [u32], ids: &mut [u32]) -> bool {
     let (keys, groups) = keys.split_at_mut(scores.len());
     match bias {
         Some(bias) => keys.iter_mut().zip(scores).zip(bias).for_each(|((key, s), b)| *key = key_of(s + b)),
         None => keys.iter_mut().zip(scores).for_each(|(key, s)| *key = key_of(*s)),
     }
+    let are_numbers = !keys.contains(&KEY_OF_NAN);
     if let Some(of) = choose.groups {
         leave_out_groups(of, keys, groups);
     }
     ids.iter_mut().for_each(|id| *id = take_best(keys) as u32);
+    are_numbers
 }
 
 /// Leaves out the experts of all groups but the best: those whose two best keys stand for the greatest sum.
@@ -108,10 +116,13 @@ fn weigh(choose: &Choose, scores: &[f32], ids: &[u32], weights: &mut [f32]) {
     }
 }
 
+/// The least key that may be chosen.
+const KEY_OF_NAN: u32 = 1;
+
 /// An integer that is the greater the greater the number, equal for equal ones, and never 0. NaN counts as the least.
 fn key_of(x: f32) -> u32 {
     if x.is_nan() {
-        return 1;
+        return KEY_OF_NAN;
     }
     // −0 becomes 0. The order of negative numbers is that of their bits turned over.
     let bits = (x + 0.0).to_bits();
@@ -121,7 +132,7 @@ fn key_of(x: f32) -> u32 {
 /// The number of a key.
 fn number_of(key: u32) -> f32 {
     match key {
-        0 | 1 => f32::NAN,
+        0 | KEY_OF_NAN => f32::NAN,
         key if key >> 31 == 1 => f32::from_bits(key ^ 1 << 31),
         key => f32::from_bits(!key),
     }
@@ -138,7 +149,7 @@ mod tests {
         let (mut ids, mut weights) = (vec![0; choose.used], vec![0.0; choose.used]);
         let (mut scores, mut keys) = (vec![0.0; outputs.len()], vec![0; keys(outputs.len(), &choose)]);
         score(Isa::detect(), choose.scoring, outputs, &mut scores);
-        pick(&choose, &scores, bias, &mut keys, &mut ids);
+        let _ = pick(&choose, &scores, bias, &mut keys, &mut ids);
         weigh(&choose, &scores, &ids, &mut weights);
         (ids, weights)
     }
@@ -170,7 +181,7 @@ mod tests {
         let choose = Choose { used: 2, groups, ..PLAIN };
         let pick_from = |choose: Choose| {
             let (mut ids, mut keys) = (vec![0; choose.used], vec![0; keys(8, &choose)]);
-            pick(&choose, &scores, Some(&bias), &mut keys, &mut ids);
+            assert!(pick(&choose, &scores, Some(&bias), &mut keys, &mut ids));
             ids
         };
         assert_eq!(pick_from(choose), [2, 3]);

@@ -1,7 +1,7 @@
 //! From a [`TokenizerSpec`] to a [`Tokenizer`]: checks, and the defaults for what a file leaves out.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::bpe::ByteLevel;
 use super::characters::{CharacterLevel, Rule};
@@ -102,6 +102,7 @@ impl Tokenizer {
             strips_leading_space: add_prefix,
             suppressed,
             vocabulary,
+            large: Mutex::new(()),
         })))
     }
 }

@@ -4,7 +4,7 @@
 //! `tokenizers` library.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value as Json;
 
@@ -54,6 +54,7 @@ impl Tokenizer {
             framing,
             strips_leading_space,
             suppressed: Vec::new(),
+            large: Mutex::new(()),
         })))
     }
 }

@@ -17,7 +17,7 @@ mod vocab;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bpe::ByteLevel;
 use characters::CharacterLevel;
@@ -32,6 +32,10 @@ use crate::TokenizerError;
 /// Longest text that is encoded at once, in bytes. Positions in it are kept in 32 bits, also with every space spelled
 /// in three bytes.
 const MAX_TEXT: usize = 1 << 30;
+
+/// Texts of more bytes than this are encoded one at a time: at worst, where a text is one endless word, encoding takes some
+/// fifty times their memory.
+const LARGE_TEXT: usize = 1 << 18;
 
 /// Whether control tokens spelled in a text are taken for the tokens. User-defined tokens are recognised in any text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +67,8 @@ struct Inner {
     /// Whether decoded text loses one leading space, because encoding put it there.
     strips_leading_space: bool,
     suppressed: Vec<u32>,
+    /// Held while a large text is encoded.
+    large: Mutex<()>,
 }
 
 enum Engine {
@@ -136,7 +142,8 @@ impl Tokenizer {
         if text.len() > MAX_TEXT {
             return Err(TokenizerError::TooLong { bytes: text.len(), most: MAX_TEXT });
         }
-        let Inner { vocabulary, specials, engine, .. } = &*self.0;
+        let Inner { vocabulary, specials, engine, large, .. } = &*self.0;
+        let _turn = (text.len() > LARGE_TEXT).then(|| large.lock().unwrap_or_else(PoisonError::into_inner));
         let found = specials.find(text, untrusted);
         let mut ids = Vec::with_capacity(text.len() / 4 + 1);
         match engine {

@@ -8,6 +8,9 @@ use super::spec::TokenType;
 use super::vocab::Vocabulary;
 use crate::TokenizerError;
 
+/// Most bytes of a special token. Real ones have a few dozen; the search's tables take the square of a length.
+const MAX_BYTES: usize = 1024;
+
 /// A token that is looked for in the text itself, before any normalizing.
 pub(crate) struct Special {
     pub(crate) id: u32,
@@ -46,6 +49,9 @@ pub(crate) struct SpecialTokens {
 impl SpecialTokens {
     pub(crate) fn new(mut tokens: Vec<Special>) -> Result<Self, TokenizerError> {
         tokens.retain(|token| !token.text.is_empty());
+        if let Some(token) = tokens.iter().find(|token| token.text.len() > MAX_BYTES) {
+            return Err(TokenizerError::LongSpecial { id: token.id, bytes: token.text.len(), most: MAX_BYTES });
+        }
         let mut controls: Vec<String> =
             tokens.iter().filter(|token| token.control).map(|token| token.text.clone()).collect();
         controls.sort_unstable();

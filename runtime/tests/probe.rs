@@ -122,12 +122,24 @@ async fn compressed_caches_keep_the_choices_of_dense_models() {
     }
 }
 
-/// A file's tensors by role: the same of every layer once.
+/// Layers of the model proper: behind them come those of a draft block.
+fn trunk_layers(file: &GgufFile) -> u32 {
+    let architecture: &str = file.metadata().require("general.architecture").unwrap();
+    let count = |key: &str| file.metadata().get::<u32>(&format!("{architecture}.{key}")).unwrap().unwrap_or(0);
+    count("block_count") - count("nextn_predict_layers")
+}
+
+/// A model's tensors by role: the same of every layer once.
 fn roles(file: &GgufFile) -> Vec<&TensorInfo> {
+    let layers = trunk_layers(file);
     let mut roles = BTreeMap::new();
     for tensor in file.tensors() {
-        let role = tensor.name.split('.').skip_while(|part| *part == "blk" || part.parse::<usize>().is_ok());
-        roles.entry(role.collect::<Vec<_>>()).or_insert(tensor);
+        let role = match tensor.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+            Some((layer, _)) if layer.parse::<u32>().unwrap() >= layers => continue,
+            Some((_, role)) => role,
+            None => &tensor.name,
+        };
+        roles.entry(role).or_insert(tensor);
     }
     roles.into_values().collect()
 }

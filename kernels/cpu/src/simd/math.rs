@@ -84,7 +84,7 @@ pub(crate) fn activate<S: Floats>(s: S, act: Act, x: S::F) -> S::F {
     match act {
         Act::Sigmoid => sigmoid(s, x),
         Act::ReluSquared => {
-            let positive = s.max(x, s.splat(0.0));
+            let positive = s.max(s.splat(0.0), x);
             s.mul(positive, positive)
         }
         Act::Softplus => softplus(s, x),

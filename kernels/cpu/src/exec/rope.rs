@@ -6,16 +6,16 @@ use bantam_graph::Pairing;
 
 use crate::compile::{RopeTable, ir::Turning};
 
-/// Writes `[cos] [sin]` of every pair's angle, row by row. In double precision: positions reach a million, and the angle's
-/// error is the position times that of the frequency.
+/// Writes `[cos] [sin]` of every pair's angle, row by row. The angle is rounded as in the references, cosine and sine are
+/// those of the rounded angle.
 pub(crate) fn angles(table: &RopeTable, positions: &[u32], out: &mut [f32]) {
     let pairs = table.frequencies.len();
     for (position, out) in positions.iter().zip(out.chunks_exact_mut(2 * pairs)) {
         let (cosines, sines) = out.split_at_mut(pairs);
         for ((frequency, cosine), sine) in table.frequencies.iter().zip(cosines).zip(sines) {
-            let (s, c) = (f64::from(*position) * frequency).sin_cos();
-            *cosine = (c * table.magnitude) as f32;
-            *sine = (s * table.magnitude) as f32;
+            let (s, c) = f64::from(*position as f32 * frequency).sin_cos();
+            *cosine = c as f32 * table.magnitude;
+            *sine = s as f32 * table.magnitude;
         }
     }
 }

@@ -135,7 +135,8 @@ fn rotations() {
                             Pairing::Halves => (j, j + dims / 2),
                             Pairing::HeadHalves => (j, j + 8),
                         };
-                        let angle = position as f64 / 1.5 * 100f64.powf(-2.0 * j as f64 / dims as f64);
+                        let period = 100f64.powf(f64::from((2 * j) as f32 / dims as f32)) as f32;
+                        let angle = f64::from(position as f32 * (1.0 / period / 1.5));
                         let (s, c) = if inverse { (-angle).sin_cos() } else { angle.sin_cos() };
                         let (x, y) = (head[offset + a], head[offset + b]);
                         (head[offset + a], head[offset + b]) = (x * c - y * s, y * c + x * s);

@@ -316,6 +316,29 @@ fn a_sweep_prints_a_line_for_each_length_that_another_can_be_compared_with() {
 }
 
 #[test]
+fn who_asks_is_told_where_the_time_of_steps_goes() {
+    let scratch = tempfile::tempdir().unwrap();
+    let trace = scratch.path().join("trace.json");
+    let told = support::command()
+        .args(["benchmark", &model("llama-dense"), "--prompt-tokens", "40", "--decode-tokens", "8", "--threads", "2"])
+        .env("BANTAM_PROFILE", "1")
+        .env("BANTAM_TRACE", &trace)
+        .output()
+        .unwrap();
+    assert!(told.status.success(), "{}", stderr(&told));
+    let table = stderr(&told);
+    for word in
+        ["\nprefill: ", " steps of 40 rows", "\ndecode: ", " steps of 1 rows", "linear logits", "between regions"]
+    {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let events = fs::read_to_string(trace).unwrap().trim_end().trim_end_matches(',').to_owned() + "]";
+    let events: Vec<Value> = serde_json::from_str(&events).unwrap();
+    assert!(events.iter().any(|event| event["name"].as_str().unwrap().starts_with("attend")));
+    assert!(events.iter().all(|event| event["dur"].as_f64().unwrap() >= 0.0));
+}
+
+#[test]
 fn a_conversation_is_measured_through_the_engine() {
     let gemma = model("gemma3-dense");
     let short = ["--prompt-tokens", "30", "--decode-tokens", "4", "--iterations", "1", "--threads", "2"];

@@ -8,6 +8,7 @@ use bantam_graph::{Graph, GraphError, check, link};
 use crate::{
     compile::{self, MaxRows, Weights, ir::Op},
     isa::Isa,
+    profile::{Profile, Profiling},
     program::{CpuProgram, GraphParts, Parts},
     step::Demands,
     team::Team,
@@ -17,14 +18,17 @@ use crate::{
 pub struct CpuBackend {
     team: Arc<Team>,
     isa: Isa,
+    profiling: Option<Profiling>,
 }
 
 impl CpuBackend {
     /// A backend with a team of `threads` members, of which the thread that runs a step is one; 0 means one per physical
     /// core that this process may use.
     ///
+    /// `BANTAM_PROFILE` and `BANTAM_TRACE` in the environment have its programs tell where their time goes.
+    ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// If the system refuses a thread, or the file of a trace.
     pub fn new(threads: usize) -> std::io::Result<Self> {
         Self::with_isa(threads, Isa::detect())
     }
@@ -32,9 +36,9 @@ impl CpuBackend {
     /// As [`CpuBackend::new`], on the path `isa`, which must be available.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// If the system refuses a thread, or the file of a trace.
     pub fn with_isa(threads: usize, isa: Isa) -> std::io::Result<Self> {
-        Ok(CpuBackend { team: Arc::new(Team::new(threads)?), isa })
+        Ok(CpuBackend { team: Arc::new(Team::new(threads)?), isa, profiling: Profiling::from_env()? })
     }
 
     /// Members of the team.
@@ -80,9 +84,20 @@ impl Backend for CpuBackend {
         let trunk = parts.first().map(|graph| &graph.plans.fast);
         let weight_bytes_per_token = trunk.map_or(0, |plan| bytes_per_token(plan, &weights));
         let bytes = parts.iter().map(|graph| graph.plans.fast.places.bytes).sum::<usize>();
-        let team = Arc::clone(&self.team);
-        let program =
-            CpuProgram::new(Parts { team, isa: self.isa, weights, weight_bytes_per_token, pools, graphs: parts, max });
+        let profile = self
+            .profiling
+            .clone()
+            .map(|asked| Profile::new(asked, self.threads(), parts.iter().map(|graph| &graph.plans.fast)));
+        let program = CpuProgram::new(Parts {
+            team: Arc::clone(&self.team),
+            isa: self.isa,
+            weights,
+            weight_bytes_per_token,
+            pools,
+            graphs: parts,
+            max,
+            profile,
+        });
         match program {
             Some(program) => Ok(Box::new(program)),
             None => Err(CompileError::Unsupported {

@@ -21,6 +21,7 @@ pub mod linear;
 mod memory;
 mod os;
 mod pool;
+mod profile;
 mod program;
 mod recurrent;
 mod simd;

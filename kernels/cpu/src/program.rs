@@ -19,6 +19,7 @@ use crate::{
     linear::Scratch,
     memory::Zeroed,
     pool::Pool,
+    profile::{self, Marks, Profile},
     recurrent::{STRIP, SlotPool},
     simd::LANES,
     step::{self, Demands, Prepared},
@@ -43,6 +44,7 @@ pub(crate) struct CpuProgram {
     last: Option<Results>,
     /// What a member said when it panicked: state and buffers may be half-written since.
     failed: Option<String>,
+    profile: Option<Profile>,
 }
 
 /// One of the model's graphs.
@@ -82,6 +84,7 @@ pub(crate) struct Parts {
     pub(crate) pools: Vec<Pool>,
     pub(crate) graphs: Vec<GraphParts>,
     pub(crate) max: MaxRows,
+    pub(crate) profile: Option<Profile>,
 }
 
 /// What one of its graphs is made of.
@@ -94,7 +97,7 @@ pub(crate) struct GraphParts {
 impl CpuProgram {
     /// Makes a program; `None` if there is no memory for its buffers.
     pub(crate) fn new(parts: Parts) -> Option<Self> {
-        let Parts { team, isa, weights, weight_bytes_per_token, pools, graphs, max } = parts;
+        let Parts { team, isa, weights, weight_bytes_per_token, pools, graphs, max, profile } = parts;
         let (places, members) = (attention::places(team.threads()), team.threads());
         let attends = graphs.iter().flat_map(|g| g.plans.plain.attentions());
         let (k_dim, v_dim) = attends.fold((0, 0), |(k, v), (_, a)| (k.max(a.k.dim), v.max(a.value_dim)));
@@ -125,6 +128,7 @@ impl CpuProgram {
             steps: 0,
             last: None,
             failed: None,
+            profile,
             team,
         })
     }
@@ -285,16 +289,22 @@ fn show(frame: &Frame<'_>, value: ValueId, buffer: &mut Vec<f32>, trace: Trace<'
     }
 }
 
-/// Copies pages, then runs nodes `range` of the plan.
-fn run_regions(frame: &Frame<'_>, member: &Member<'_>) -> Result<(), Broken> {
+/// Copies pages, then runs the regions of the plan.
+fn run_regions(frame: &Frame<'_>, member: &Member<'_>, marks: Option<&Marks>) -> Result<(), Broken> {
     copy_pages(frame, member)?;
     for (i, region) in frame.plan.schedule.regions.iter().enumerate() {
         if i > 0 {
             member.barrier()?;
         }
+        if let Some(marks) = marks {
+            marks.begin(member, i);
+        }
         for node in region.clone() {
             // SAFETY: this is the order of the plan, with its barriers, on a step that was checked.
             unsafe { exec::run(frame, member, node) };
+        }
+        if let Some(marks) = marks {
+            marks.end(member, i);
         }
     }
     Ok(())
@@ -361,10 +371,13 @@ impl Program for CpuProgram {
     fn run(&mut self, step: &Step) -> Result<(), StepError> {
         self.check(step)?;
         self.graphs[step.graph].fast.prepare(step)?;
-        let done = {
-            let frame = self.frame(step, false)?;
-            self.team.run(|member| run_regions(&frame, member))
-        };
+        let marks = self.profile.as_ref().map(Profile::marks);
+        let frame = self.frame(step, false)?;
+        let done = self.team.run(|member| run_regions(&frame, member, marks));
+        let work = marks.map(|_| profile::work(&frame));
+        if let (Some(profile), Some(work)) = (&mut self.profile, work) {
+            profile.add(step.graph, step.tokens.len(), step.sequences.len(), &work);
+        }
         self.finish(step, false, done)
     }
 

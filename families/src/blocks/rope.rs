@@ -31,13 +31,16 @@ impl RopeConfig {
         Ok(RopeConfig { pairing, dims, base, scaling: scaling(fields)? })
     }
 
-    /// Reads `rope.dimension_count_swa` and `rope.freq_base_swa`: sliding layers scale no frequencies.
+    /// Reads `rope.dimension_count_swa` and `rope.freq_base_swa`, in older files `rope.swa.dimension_count` and
+    /// `rope.swa.freq_base`: sliding layers scale no frequencies.
     ///
     /// # Errors
     /// The key that does not fit.
     pub(crate) fn read_sliding(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
-        let dims = dims(fields, "rope.dimension_count_swa", head_dim)?;
-        let base = positive_opt(fields, "rope.freq_base_swa")?.unwrap_or(10_000.0);
+        const DIMS: [&str; 2] = ["rope.dimension_count_swa", "rope.swa.dimension_count"];
+        let older = fields.usize_opt(DIMS[0])?.is_none();
+        let dims = dims(fields, DIMS[usize::from(older)], head_dim)?;
+        let base = first_positive(fields, ["rope.freq_base_swa", "rope.swa.freq_base"])?.unwrap_or(10_000.0);
         Ok(RopeConfig { pairing, dims, base, scaling: None })
     }
 
@@ -73,10 +76,7 @@ fn scaling(fields: &Fields<'_>) -> Result<Option<RopeScaling>, FamilyError> {
     const TYPE: &str = "rope.scaling.type";
     const FACTOR: &str = "rope.scaling.factor";
     let kind = fields.text_opt(TYPE)?;
-    let factor = match positive_opt(fields, FACTOR)? {
-        Some(factor) => Some(factor),
-        None => positive_opt(fields, "rope.scale_linear")?,
-    };
+    let factor = first_positive(fields, [FACTOR, "rope.scale_linear"])?;
     let needed = || factor.ok_or_else(|| fields.wrong(FACTOR, "a number above 0", "no such key"));
     match kind.as_deref() {
         Some("none") => Ok(None),
@@ -84,6 +84,14 @@ fn scaling(fields: &Fields<'_>) -> Result<Option<RopeScaling>, FamilyError> {
         Some("linear") => Ok(Some(RopeScaling::Linear { factor: needed()? })),
         Some("yarn") => yarn(fields, needed()?).map(Some),
         Some(other) => Err(fields.wrong(TYPE, "`none`, `linear` or `yarn`", &format!("`{other}`"))),
+    }
+}
+
+/// A number above 0 under a key, or under the one that older files have.
+fn first_positive(fields: &Fields<'_>, [key, older]: [&str; 2]) -> Result<Option<f32>, FamilyError> {
+    match positive_opt(fields, key)? {
+        Some(number) => Ok(Some(number)),
+        None => positive_opt(fields, older),
     }
 }
 
@@ -99,8 +107,8 @@ fn yarn(fields: &Fields<'_>, factor: f32) -> Result<RopeScaling, FamilyError> {
     Ok(RopeScaling::Yarn {
         factor,
         original_context,
-        beta_fast: positive_opt(fields, "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
-        beta_slow: positive_opt(fields, "rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+        beta_fast: first_positive(fields, ["rope.scaling.yarn_beta_fast", "rope.scaling.beta_fast"])?.unwrap_or(32.0),
+        beta_slow: first_positive(fields, ["rope.scaling.yarn_beta_slow", "rope.scaling.beta_slow"])?.unwrap_or(1.0),
         magnitude: 1.0 + 0.1 * factor.max(1.0).ln(),
     })
 }

@@ -92,13 +92,14 @@ impl<'h> Importer<'h> {
         Ok(())
     }
 
-    /// Adds the output matrix, which has one of these names; none where it is `tied` to the embeddings.
+    /// Adds the output matrix, which has one of these names. One in the files counts even if it is said to be `tied` to the
+    /// embeddings: after training one of the two alone they differ, whatever the key says.
     ///
     /// # Errors
     /// If it is missing though it is not tied.
     pub(crate) fn output(&mut self, tied: Option<bool>, names: &[&'static str]) -> Result<(), FamilyError> {
         match (tied, names.iter().find(|name| self.has(name))) {
-            (Some(true), _) | (None, None) => Ok(()),
+            (Some(true) | None, None) => Ok(()),
             (_, Some(from)) => self.tensors(&[Row { to: "output.weight", from, how: How::Same }], ["", ""], &()),
             (Some(false), None) => Err(FamilyError::Tensor {
                 tensor: names.first().copied().unwrap_or_default().into(),

@@ -203,6 +203,9 @@ fn rope(importer: &mut Importer<'_>, config: Config<'_>) -> Result<(), FamilyErr
             return Err(rope.wrong(key, "the usual magnitude, so no such key", &found.to_string()));
         }
     }
+    if rope.bool_opt("truncate")? == Some(false) {
+        return Err(rope.wrong("truncate", "true: the ramp starts and ends at whole pairs", "false"));
+    }
     let key = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
     if let Some(kind) = rope.text_opt(key)? {
         let kind = if kind == "default" { "none" } else { kind };

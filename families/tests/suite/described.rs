@@ -84,6 +84,24 @@ fn layers_of_laguna_slide_behind_the_first_of_each_period() {
 }
 
 #[test]
+fn rotary_keys_of_older_laguna_files_count() {
+    let names = [
+        ("rope.dimension_count_swa", "rope.swa.dimension_count", MetaValue::Uint(12)),
+        ("rope.freq_base_swa", "rope.swa.freq_base", MetaValue::Float(7_000.0)),
+        ("rope.scaling.yarn_beta_fast", "rope.scaling.beta_fast", MetaValue::Float(48.0)),
+        ("rope.scaling.yarn_beta_slow", "rope.scaling.beta_slow", MetaValue::Float(3.0)),
+    ];
+    let (mut newer, mut older) = (fixture("laguna-perhead"), fixture("laguna-perhead"));
+    for (new, old, value) in names {
+        older.checkpoint.metadata.remove(&format!("laguna.{new}"));
+        older.set(old, value.clone());
+        newer.set(new, value);
+    }
+    assert_eq!(describe(&older).text, describe(&newer).text);
+    assert_ne!(describe(&older).text, describe(&fixture("laguna-perhead")).text);
+}
+
+#[test]
 fn a_gate_of_another_height_is_refused_by_name() {
     let message = refusal("laguna-perhead", |laguna| {
         let mut gate = laguna.take("blk.1.attn_gate.weight");

@@ -73,7 +73,8 @@ impl Backend for CpuBackend {
         let checked = graphs.iter().map(|graph| check(graph)).collect::<Result<Vec<_>, GraphError>>()?;
         let (pools, layouts) = compile::layout(&checked, options)?;
         let (mut weights, indexes) = compile::load(graphs, weights, self.isa, progress)?;
-        let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows };
+        let members = self.threads();
+        let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows, members };
         let mut parts = Vec::new();
         for ((checked, layout), index) in checked.iter().zip(layouts).zip(&indexes) {
             let (plans, limits) = compile::plan(checked, &layout.places, &mut weights, index, max)?;

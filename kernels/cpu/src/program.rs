@@ -7,7 +7,7 @@ use bantam_backend::{Program, RecurrentGroup, StateGroup, Step, StepError, Trace
 use crate::{
     attention::{self, Cut, Partials, PieceScratch, top_keys::Candidates},
     compile::{
-        MaxRows, Plan, Plans, Weights,
+        FEW_ROWS, MaxRows, Plan, Plans, Weights,
         ir::{Best, Entry, Value, ValueId},
     },
     exec::{
@@ -163,6 +163,7 @@ impl CpuProgram {
             claims: &runner.claims,
             tally: &runner.tally,
             isa: self.isa,
+            few: step.tokens.len() <= FEW_ROWS,
         })
     }
 
@@ -278,10 +279,10 @@ fn show(frame: &Frame<'_>, value: ValueId, buffer: &mut Vec<f32>, trace: Trace<'
     // SAFETY: the entries are of this type, and no job runs.
     unsafe {
         match entry {
-            Entry::Float => trace(name, *width, frame.read(value)),
+            Entry::Float => trace(name, *width, frame.read(value, 0)),
             Entry::Integer => {
                 buffer.clear();
-                buffer.extend(frame.read::<u32>(value).iter().map(|i| *i as f32));
+                buffer.extend(frame.read::<u32>(value, 0).iter().map(|i| *i as f32));
                 trace(name, *width, buffer);
             }
             Entry::Block => {}
@@ -292,8 +293,9 @@ fn show(frame: &Frame<'_>, value: ValueId, buffer: &mut Vec<f32>, trace: Trace<'
 /// Copies pages, then runs the regions of the plan.
 fn run_regions(frame: &Frame<'_>, member: &Member<'_>, marks: Option<&Marks>) -> Result<(), Broken> {
     copy_pages(frame, member)?;
-    for (i, region) in frame.plan.schedule.regions.iter().enumerate() {
-        if i > 0 {
+    let schedule = &frame.plan.schedule;
+    for (i, region) in schedule.regions.iter().enumerate() {
+        if i > 0 && !(frame.few && schedule.joined[i - 1]) {
             member.barrier()?;
         }
         if let Some(marks) = marks {

@@ -13,17 +13,24 @@ use crate::memory::ALIGN;
 pub(crate) struct Places {
     /// First byte of each value.
     pub(crate) offsets: Vec<usize>,
+    /// Of values that each member has for itself in a step of few rows, how far apart the members' are.
+    pub(crate) private: Vec<Option<usize>>,
     /// Bytes of the arena.
     pub(crate) bytes: usize,
 }
 
-/// Most rows of a step in each space.
+/// Rows of a step of few rows, at most.
+pub(crate) const FEW_ROWS: usize = 2;
+
+/// Most rows of a step in each space, and members of the team.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaxRows {
     /// Tokens.
     pub(crate) tokens: usize,
     /// Logit rows.
     pub(crate) logits: usize,
+    /// Members of the team.
+    pub(crate) members: usize,
 }
 
 impl MaxRows {
@@ -48,10 +55,11 @@ struct Life {
 
 /// Places all values of a schedule. Places are shared between regions, never within one: nodes of a region run at once.
 pub(crate) fn place(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Places {
-    let mut lives = lives(ir, schedule, max);
+    let private = private(ir, schedule);
+    let mut lives = lives(ir, schedule, max, &private);
     // The largest first: small ones fill the gaps.
     lives.sort_by_key(|l| std::cmp::Reverse(l.bytes));
-    let mut places = Places { offsets: vec![0; ir.values.len()], bytes: 0 };
+    let mut places = Places { offsets: vec![0; ir.values.len()], private, bytes: 0 };
     let mut placed: Vec<(usize, &Life)> = Vec::new();
     for life in &lives {
         let offset = lowest_gap(&placed, life);
@@ -63,12 +71,25 @@ pub(crate) fn place(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Places {
     places
 }
 
-fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Vec<Life> {
+/// How far apart the members' own rows of a value are, where they have such.
+fn private(ir: &Ir, schedule: &Schedule) -> Vec<Option<usize>> {
+    let mut private = vec![None; ir.values.len()];
+    for value in schedule.private_nodes().flat_map(|node| &node.results) {
+        let of = &ir.values[*value];
+        private[*value] = Some((of.entries(FEW_ROWS) * of.entry.bytes()).next_multiple_of(ALIGN));
+    }
+    private
+}
+
+fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows, private: &[Option<usize>]) -> Vec<Life> {
     let mut spans: Vec<Option<(usize, usize)>> = vec![None; ir.values.len()];
     for (region, nodes) in schedule.regions.iter().enumerate() {
+        // Without a barrier behind it a region may still be read from when the next one writes.
+        let last = region + usize::from(schedule.joined[region]);
         for node in &schedule.nodes[nodes.clone()] {
             for value in node.op.operands().into_iter().chain(node.results.iter().copied()) {
-                spans[value] = Some((spans[value].map_or(region, |(first, _)| first), region));
+                let (first, before) = spans[value].unwrap_or((region, last));
+                spans[value] = Some((first, before.max(last)));
             }
         }
     }
@@ -78,7 +99,8 @@ fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Vec<Life> {
     }
     let life = |(value, span): (ValueId, Option<(usize, usize)>)| {
         let (first, last) = span?;
-        let bytes = bytes(&ir.values[value], max).next_multiple_of(ALIGN);
+        let shared = bytes(&ir.values[value], max).next_multiple_of(ALIGN);
+        let bytes = shared.max(private[value].map_or(0, |stride| max.members * stride));
         Some(Life { value, first, last, bytes })
     };
     spans.into_iter().enumerate().filter_map(life).collect()

@@ -2,6 +2,9 @@
 //!
 //! A node may share a region with the node whose result it reads only if both cut their work alike, so that each member
 //! reads what it wrote itself ([`items`]). Otherwise it must wait for a barrier.
+//!
+//! In a step of few rows a barrier costs more than rounding them does: there every member rounds all rows for itself, and
+//! goes on without waiting ([`Schedule::joined`]).
 
 use std::ops::Range;
 
@@ -14,6 +17,16 @@ pub(crate) struct Schedule {
     pub(crate) nodes: Vec<Node>,
     /// The regions, as ranges of nodes.
     pub(crate) regions: Vec<Range<usize>>,
+    /// Of each region, whether no barrier stands behind it in a step of few rows.
+    pub(crate) joined: Vec<bool>,
+}
+
+impl Schedule {
+    /// The nodes of joined regions: in a step of few rows each member has their results for itself.
+    pub(crate) fn private_nodes(&self) -> impl Iterator<Item = &Node> {
+        let joined = self.regions.iter().zip(&self.joined).filter(|(_, joined)| **joined);
+        joined.flat_map(|(region, _)| &self.nodes[region.clone()])
+    }
 }
 
 /// Orders the nodes so that few regions suffice: each takes every node that can run in it.
@@ -46,12 +59,22 @@ pub(crate) fn schedule(ir: &Ir) -> Schedule {
         }
         out.regions.push(start..out.nodes.len());
     }
+    out.joined = joined(&out);
     out
+}
+
+/// Regions that only round, and have another one behind them.
+fn joined(schedule: &Schedule) -> Vec<bool> {
+    let rounds =
+        |region: &Range<usize>| schedule.nodes[region.clone()].iter().all(|node| matches!(node.op, Op::Quantize(_)));
+    let last = schedule.regions.len().saturating_sub(1);
+    schedule.regions.iter().enumerate().map(|(i, region)| i < last && rounds(region)).collect()
 }
 
 /// The nodes in the order of the IR, each in a region of its own.
 pub(crate) fn one_by_one(ir: &Ir) -> Schedule {
-    Schedule { nodes: ir.nodes.clone(), regions: (0..ir.nodes.len()).map(|i| i..i + 1).collect() }
+    let regions = (0..ir.nodes.len()).map(|i| i..i + 1).collect();
+    Schedule { nodes: ir.nodes.clone(), regions, joined: vec![false; ir.nodes.len()] }
 }
 
 /// Whether `reader` may read `value` in the region in which `writer` yields it.

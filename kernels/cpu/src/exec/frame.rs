@@ -132,6 +132,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) claims: &'a [Claims],
     pub(crate) tally: &'a Tally,
     pub(crate) isa: Isa,
+    /// Whether the step has so few rows that members round them for themselves.
+    pub(crate) few: bool,
 }
 
 impl<'a> Frame<'a> {
@@ -150,21 +152,27 @@ impl<'a> Frame<'a> {
         self.plan.values[value].width
     }
 
-    /// The entries of a value, to be read.
+    /// How far apart the members' own rows of a value are, if each has some in this step.
+    pub(crate) fn private(&self, value: ValueId) -> Option<usize> {
+        self.plan.places.private[value].filter(|_| self.few)
+    }
+
+    /// The entries of a value as member `member` reads them.
     ///
     /// # Safety
     /// `T` must be the type of the value's entries, and no member may write what the caller reads.
-    pub(crate) unsafe fn read<T>(&self, value: ValueId) -> &'a [T] {
-        let shared = self.write::<T>(value);
+    pub(crate) unsafe fn read<T>(&self, value: ValueId, member: usize) -> &'a [T] {
+        let shared = self.write::<T>(value, member);
         // SAFETY: the value's place holds initialised entries (zeros at first), which nobody writes now.
         unsafe { std::slice::from_raw_parts(shared.start, shared.len) }
     }
 
-    /// The entries of a value, to be written in parts.
-    pub(crate) fn write<T>(&self, value: ValueId) -> Shared<'a, T> {
+    /// The entries of a value as member `member` writes them, in parts.
+    pub(crate) fn write<T>(&self, value: ValueId, member: usize) -> Shared<'a, T> {
         let v = &self.plan.values[value];
         assert_eq!(size_of::<T>(), v.entry.bytes(), "entries of `{}`", v.name);
-        let (len, offset) = (v.entries(self.row_map(value).len()), self.plan.places.offsets[value]);
+        let own = self.private(value).map_or(0, |stride| member * stride);
+        let (len, offset) = (v.entries(self.row_map(value).len()), self.plan.places.offsets[value] + own);
         assert!(offset + len * size_of::<T>() <= self.arena.len(), "`{}` lies outside of the arena", v.name);
         // SAFETY: just checked.
         let start = unsafe { self.arena.start().as_ptr().add(offset) };

@@ -9,10 +9,11 @@ use crate::{
 /// Blocks that are computed before they are rounded.
 const CHUNK: usize = 16;
 
-/// Writes this member's share of the blocks.
+/// Writes this member's share of the blocks, or all of them where each has its own.
 pub(super) fn quantize(turn: &Turn<'_>, source: Source) {
     let per_row = turn.width();
-    let share = turn.member.share(turn.rows() * per_row, CHUNK.min(per_row));
+    let blocks = turn.rows() * per_row;
+    let share = if turn.is_private() { 0..blocks } else { turn.member.share(blocks, CHUNK.min(per_row)) };
     let mut start = share.start;
     while start < share.end {
         let (row, block) = (start / per_row, start % per_row);

@@ -43,6 +43,11 @@ impl<'a> Turn<'a> {
         self.frame.width(self.result(0))
     }
 
+    /// Whether each member computes the first result for itself.
+    pub(super) fn is_private(&self) -> bool {
+        self.frame.private(self.result(0)).is_some()
+    }
+
     /// What the rows of the first result stand for.
     pub(super) fn row_map(&self) -> &'a RowMap {
         self.frame.row_map(self.result(0))
@@ -51,12 +56,12 @@ impl<'a> Turn<'a> {
     /// An operand.
     pub(super) fn read<T>(&self, operand: ValueId) -> &'a [T] {
         // SAFETY: operands were written before a barrier or by this member, as promised when the turn was made.
-        unsafe { self.frame.read(operand) }
+        unsafe { self.frame.read(operand, self.member.index()) }
     }
 
     /// All of a result, for kernels that keep members apart themselves.
     pub(super) fn out<T>(&self, number: usize) -> Shared<'a, T> {
-        self.frame.write(self.result(number))
+        self.frame.write(self.result(number), self.member.index())
     }
 
     /// This member's share of the first result: `items` of `size` entries.

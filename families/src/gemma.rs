@@ -9,8 +9,8 @@ use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, Period, RopeConfig, Tensors,
-    Windows, attention, attention_scale, described, ffn, positive_opt, wanted_rows,
+    Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, Period, ROPE_BASE, RopeConfig,
+    Tensors, Windows, attention, attention_scale, described, ffn, final_softcap, number_opt, wanted_rows,
 };
 use crate::chat;
 
@@ -57,14 +57,14 @@ impl Config {
         let sizes = DecoderSizes::read(checkpoint)?;
         let windows = Windows::read(checkpoint, sizes.layers, Some(Period::FullLast(6)))?;
         let rope = RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?;
-        let base = positive_opt(&fields, "rope.freq_base_swa")?.unwrap_or(10_000.0);
+        let base = number_opt(&fields, "rope.freq_base_swa", ROPE_BASE)?.unwrap_or(10_000.0);
         Ok(Config {
             attention_scale: query_scale(&fields, &sizes)?,
             windows,
             rope_sliding: RopeConfig { base, scaling: None, ..rope.clone() },
             rope,
             ffn: FfnShape::read(&fields, sizes.layers)?,
-            final_softcap: fields.f32_opt("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
+            final_softcap: final_softcap(&fields)?,
             sizes,
         })
     }

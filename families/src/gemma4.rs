@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::blocks::{
     Attending, AttentionShape, DecoderSizes, Gated, Mixture, MixtureShape, PerLayer, Projection, RopeConfig, Tensors,
-    Windows, caches, dense_width, described, extent, extent_opt, output_matrix, prepared, wanted_rows,
+    Windows, caches, dense_width, described, extent, extent_opt, final_softcap, output_matrix, prepared, wanted_rows,
 };
 use crate::chat;
 
@@ -64,11 +64,12 @@ impl Config {
         extent(&fields, "attention.sliding_window")?;
         let windows = Windows::read(checkpoint, sizes.layers, None)?;
         let sliding_key_dim = extent_opt(&fields, "attention.key_length_swa")?.unwrap_or(sizes.key_dim);
+        let has_experts = checkpoint.tensors.keys().any(|tensor| tensor.contains("_exps."));
         let experts = match fields.usize_opt("expert_count")?.unwrap_or(0) {
-            0 => None,
+            0 if !has_experts => None,
             _ => Some(MixtureShape::read(&fields)?),
         };
-        let per_layer = "embedding_length_per_layer_input";
+        const PER_LAYER: &str = "embedding_length_per_layer_input";
         let shared_from = shared_from(&fields, sizes.layers)?;
         Ok(Config {
             sliding_value_dim: extent_opt(&fields, "attention.value_length_swa")?.unwrap_or(sliding_key_dim),
@@ -80,11 +81,11 @@ impl Config {
                 .collect::<Result<_, _>>()?,
             ffn_width: dense_width(&fields, sizes.layers)?,
             experts,
-            per_layer_embedding: match fields.usize_opt(per_layer)? {
-                None | Some(0) => None,
-                Some(_) => Some(extent(&fields, per_layer)?),
+            per_layer_embedding: match fields.usize_opt(PER_LAYER)? {
+                Some(0) if !checkpoint.has("per_layer_token_embd.weight") => None,
+                _ => Some(extent(&fields, PER_LAYER)?),
             },
-            final_softcap: fields.f32_opt("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
+            final_softcap: final_softcap(&fields)?,
             sliding_key_dim,
             windows,
             sizes,

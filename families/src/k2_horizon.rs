@@ -58,7 +58,7 @@ impl Config {
         let fields = checkpoint.fields();
         refuse_what_no_model_has(&fields)?;
         let sizes = DecoderSizes::read(checkpoint)?;
-        let mut rope = RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?;
+        let mut rope = RopeConfig::read_given(&fields, Pairing::Halves, sizes.key_dim)?;
         if rope.dims < sizes.key_dim {
             rope.pairing = Pairing::HeadHalves;
         }
@@ -68,7 +68,7 @@ impl Config {
             rope,
             ffn: match fields.usize_opt("expert_count")?.unwrap_or(0) {
                 0 => FfnShape::read(&fields, sizes.layers)?,
-                _ => FfnShape::behind_dense(&fields, sizes.layers, experts(&fields)?)?,
+                _ => FfnShape::behind_dense(&fields, sizes.layers, experts(checkpoint)?)?,
             },
             value_experts_from: dense_layers(&fields)?,
             value_experts: value_experts(&fields)?,
@@ -99,7 +99,8 @@ fn norm_group(fields: &Fields<'_>, hidden: usize) -> Result<Option<usize>, Famil
     }
 }
 
-fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
+fn experts(checkpoint: &Checkpoint) -> Result<MixtureShape, FamilyError> {
+    let fields = &checkpoint.fields();
     let (count, used) = counts(fields, ["expert_count", "expert_used_count"])?;
     let width = extent(fields, "expert_feed_forward_length")?;
     let routing = Routing {
@@ -111,17 +112,19 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
         normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(false),
         scale: weights_scale(fields)?,
     };
-    Ok(MixtureShape { routing, width, shared_width: shared_width(fields, width)? })
+    Ok(MixtureShape { routing, width, shared_width: shared_width(checkpoint, width)? })
 }
 
 /// The shared experts are one block as wide as all of them.
-fn shared_width(fields: &Fields<'_>, width: usize) -> Result<Option<usize>, FamilyError> {
+fn shared_width(checkpoint: &Checkpoint, width: usize) -> Result<Option<usize>, FamilyError> {
     const COUNT: &str = "expert_shared_count";
-    if fields.usize_opt(COUNT)?.unwrap_or(0) == 0 {
+    let fields = checkpoint.fields();
+    let is_there = checkpoint.tensors.keys().any(|tensor| tensor.contains("_shexp."));
+    if fields.usize_opt(COUNT)?.unwrap_or(0) == 0 && !is_there {
         return Ok(None);
     }
-    let all = width.saturating_mul(extent(fields, COUNT)?);
-    Ok(Some(extent_opt(fields, "expert_shared_feed_forward_length")?.unwrap_or(all)))
+    let all = width.saturating_mul(extent(&fields, COUNT)?);
+    Ok(Some(extent_opt(&fields, "expert_shared_feed_forward_length")?.unwrap_or(all)))
 }
 
 /// Their router shares its function and scale with the other one, and divides by the sum whatever the key for that says.

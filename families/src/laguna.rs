@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, MixtureShape, Period,
     Projection, RopeConfig, Routing, Tensors, Windows, attended, attention_output, attention_scale, counts, described,
-    extent, extent_opt, ffn, scoring, wanted_rows, weights_scale,
+    extent, extent_opt, ffn, needed_weights_scale, scoring, wanted_rows,
 };
 use crate::chat;
 
@@ -47,7 +47,8 @@ struct Config {
     #[serde(flatten)]
     windows: Windows,
     rope: RopeConfig,
-    rope_sliding: RopeConfig,
+    /// None: no layer slides.
+    rope_sliding: Option<RopeConfig>,
     ffn: FfnShape,
 }
 
@@ -55,11 +56,20 @@ impl Config {
     fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
         let sizes = DecoderSizes::read(checkpoint)?;
+        // Files without sliding layers have no rotation for them either.
+        const WINDOW: &str = "attention.sliding_window";
+        if fields.usize_opt(WINDOW)?.is_none() && fields.f32_opt("rope.freq_base_swa")?.is_some() {
+            return Err(fields.wrong(WINDOW, "the window of the layers that rope.freq_base_swa is for", "no such key"));
+        }
+        let windows = Windows::read(checkpoint, sizes.layers, Some(Period::FullFirst(4)))?;
         Ok(Config {
             attention_scale: attention_scale(&fields, sizes.key_dim)?,
-            windows: Windows::read(checkpoint, sizes.layers, Some(Period::FullFirst(4)))?,
-            rope: RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?,
-            rope_sliding: RopeConfig::read_sliding(&fields, Pairing::Halves, sizes.key_dim)?,
+            rope: RopeConfig::read_given(&fields, Pairing::Halves, sizes.key_dim)?,
+            rope_sliding: match windows.slide() {
+                true => Some(RopeConfig::read_sliding_given(&fields, Pairing::Halves, sizes.key_dim)?),
+                false => None,
+            },
+            windows,
             ffn: FfnShape::behind_dense(&fields, sizes.layers, experts(&fields)?)?,
             sizes,
         })
@@ -77,7 +87,7 @@ fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
         biased_choice: true,
         groups: None,
         normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),
-        scale: weights_scale(fields)?,
+        scale: needed_weights_scale(fields)?,
     };
     let shared_width = extent_opt(fields, "expert_shared_feed_forward_length")?.unwrap_or(width);
     Ok(MixtureShape { routing, width, shared_width: Some(shared_width) })
@@ -118,7 +128,7 @@ fn forward(g: &mut GraphBuilder, c: &Config, w: &Decoder<Layer>) -> String {
         let window = c.windows.of(i);
         let how = Attending {
             positions: &positions,
-            rope: Some(if window.is_some() { &c.rope_sliding } else { &c.rope }),
+            rope: Some(c.rope_sliding.as_ref().filter(|_| window.is_some()).unwrap_or(&c.rope)),
             rope_factors: None,
             scale: c.attention_scale,
             window,

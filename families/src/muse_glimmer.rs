@@ -9,8 +9,9 @@ use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
 use serde::Serialize;
 
 use crate::blocks::{
-    Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, Period, Projection, RopeConfig,
-    Tensors, Windows, attended, attention_output, attention_scale, described, ffn, positive_opt, wanted_rows,
+    Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, Period, Projection, ROPE_BASE,
+    RopeConfig, SCALE, Tensors, Windows, attended, attention_output, attention_scale, described, ffn, final_softcap,
+    number, number_opt, wanted_rows,
 };
 use crate::chat;
 
@@ -61,7 +62,7 @@ impl Config {
         let fields = checkpoint.fields();
         let sizes = DecoderSizes::read(checkpoint)?;
         let rope = RopeConfig::read(&fields, Pairing::Interleaved, sizes.key_dim)?;
-        let base = positive_opt(&fields, "rope.freq_base_swa")?.unwrap_or(rope.base);
+        let base = number_opt(&fields, "rope.freq_base_swa", ROPE_BASE)?.unwrap_or(rope.base);
         fields.size("attention.sliding_window")?;
         Ok(Config {
             post_norm_eps: POST_NORM_EPS,
@@ -69,8 +70,8 @@ impl Config {
             windows: Windows::read(checkpoint, sizes.layers, Some(Period::FullLast(4)))?,
             rope_sliding: RopeConfig { base, ..rope },
             ffn: FfnShape::read(&fields, sizes.layers)?,
-            logit_scale: fields.f32("logit_scale")?,
-            final_softcap: fields.f32_opt("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
+            logit_scale: number(&fields, "logit_scale", SCALE)?,
+            final_softcap: final_softcap(&fields)?,
             sizes,
         })
     }

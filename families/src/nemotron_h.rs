@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::blocks::{
     Attending, AttentionShape, AttentionWeights, DraftInput, ModelSizes, Origin, PerLayer, Projection, Router, Routing,
     StateSpace, StateSpaceShape, Tensors, attention, attention_scale, chain, described, draft_fits, draft_output,
-    expert_groups, extent, extent_opt, output_matrix, weights_scale,
+    expert_groups, extent, extent_opt, flag, needed_weights_scale, output_matrix,
 };
 use crate::chat;
 
@@ -51,7 +51,7 @@ impl Family for NemotronH {
     fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
         let config = Config::read(draft)?;
         let (sizes, target) = (&config.sizes, ModelSizes::read(target)?);
-        draft_fits([sizes.vocab, sizes.hidden], [target.vocab, target.hidden])?;
+        draft_fits(draft, [sizes.vocab, sizes.hidden], [target.vocab, target.hidden])?;
         Ok(chain(TAP, draft_graph(draft, &config, sizes.required_draft_block()?, Origin::DraftFile)?))
     }
 }
@@ -164,8 +164,8 @@ impl ExpertsShape {
                 Some(_) => extent_opt(fields, LATENT)?,
             },
             groups: expert_groups(fields, count)?,
-            normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),
-            scale: weights_scale(fields)?,
+            normalize: flag(fields, "expert_weights_norm")?,
+            scale: needed_weights_scale(fields)?,
         })
     }
 

@@ -60,7 +60,7 @@ impl Family for Qwen35 {
 
     fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
         let config = Config::read(draft)?;
-        config.sizes.fits(&DecoderSizes::read(target)?)?;
+        config.sizes.fits(draft, &DecoderSizes::read(target)?)?;
         Ok(chain(TAP, draft_graph(draft, &config, Origin::DraftFile)?))
     }
 }
@@ -83,12 +83,12 @@ impl Config {
     fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
         let sizes = DecoderSizes::read(checkpoint)?;
-        let trunk_layers = trunk_layers(&fields, sizes.layers)?;
+        let trunk_layers = trunk_layers(checkpoint, sizes.layers)?;
         Ok(Config {
             trunk_layers,
             hybrid: Hybrid::read(&fields, sizes.layers, trunk_layers)?,
             attention_scale: attention_scale(&fields, sizes.key_dim)?,
-            rope: RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?,
+            rope: RopeConfig::read_given(&fields, Pairing::Halves, sizes.key_dim)?,
             delta_net: DeltaNetShape::read(&fields)?,
             ffn: match FfnShape::read(&fields, sizes.layers)? {
                 FfnShape::Experts(experts) => {

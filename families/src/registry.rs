@@ -46,9 +46,24 @@ pub fn family(architecture: &str) -> Result<&'static dyn Family, FamilyError> {
 /// Describes a checkpoint by the family of its architecture.
 ///
 /// # Errors
-/// An unknown architecture, or a key or tensor that does not fit.
+/// An unknown architecture, a draft alone, or a key or tensor that does not fit.
 pub fn describe(checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+    only_draft(checkpoint)?;
     family(&checkpoint.architecture)?.describe(checkpoint)
+}
+
+/// Refuses the file of a draft: its architecture is no model's, or it has the block that drafts and no layer before it.
+fn only_draft(checkpoint: &Checkpoint) -> Result<(), FamilyError> {
+    let architecture = checkpoint.architecture.as_str();
+    let drafted = FAMILIES.iter().find(|family| family.draft_architectures().contains(&architecture));
+    let Some(family) = drafted else { return Ok(()) };
+    let any = |is: fn(&str) -> bool| checkpoint.tensors.keys().any(|name| is(name));
+    let is_model = family.architectures().contains(&architecture)
+        && (any(|name| name.starts_with("blk.0.")) || !any(|name| name.contains(".nextn.")));
+    match is_model {
+        true => Ok(()),
+        false => Err(FamilyError::OnlyDraft { target: family.architectures().join(", ") }),
+    }
 }
 
 /// Describes a draft that comes in a file of its own, by the family of the model that it drafts for.

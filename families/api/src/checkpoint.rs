@@ -1,6 +1,6 @@
 //! A checkpoint as families see it: metadata and the list of tensors, no weights.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,13 @@ impl MetaValue {
         }
     }
 
+    fn as_bool(&self) -> Option<bool> {
+        match self {
+            MetaValue::Bool(b) => Some(*b),
+            _ => None,
+        }
+    }
+
     fn as_f32(&self) -> Option<f32> {
         match self {
             MetaValue::Float(v) => Some(*v as f32),
@@ -71,6 +78,26 @@ pub struct TensorMeta {
     pub r#type: String,
 }
 
+impl TensorMeta {
+    /// Whether its numbers are floats, or stand for floats in blocks; integers, `F64` and what is unknown are neither.
+    pub fn holds_weights(&self) -> bool {
+        const FLOATS: &[&str] = &["F32", "F16", "BF16"];
+        const IN_BLOCKS: &[&str] = &["Q", "IQ", "TQ", "MXFP", "NVFP"];
+        FLOATS.contains(&self.r#type.as_str()) || IN_BLOCKS.iter().any(|kind| self.r#type.starts_with(kind))
+    }
+}
+
+/// In which order a checkpoint's files, and so the people who look into them, write the extents of a shape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AxisOrder {
+    /// As ggml does.
+    #[default]
+    FastestFirst,
+    /// As Hugging Face's files do.
+    SlowestFirst,
+}
+
 /// Metadata and tensor list of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,9 +108,21 @@ pub struct Checkpoint {
     pub metadata: BTreeMap<String, MetaValue>,
     /// All tensors by name.
     pub tensors: BTreeMap<String, TensorMeta>,
+    /// How errors write shapes: as the files that the checkpoint comes from do.
+    #[serde(default)]
+    pub axes: AxisOrder,
 }
 
 impl Checkpoint {
+    /// A shape for people. `shape` is row-major, as all shapes here.
+    pub fn shown(&self, shape: &[impl Display]) -> String {
+        let mut extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        if self.axes == AxisOrder::FastestFirst {
+            extents.reverse();
+        }
+        format!("[{}]", extents.join(", "))
+    }
+
     /// Reads the keys `ARCHITECTURE.*`.
     pub fn fields(&self) -> Fields<'_> {
         Fields { checkpoint: self, prefix: format!("{}.", self.architecture) }
@@ -121,9 +160,25 @@ impl Checkpoint {
             Some(found) if without_leading_ones(found) == without_leading_ones(shape) => Ok(()),
             _ => Err(FamilyError::Tensor {
                 tensor: tensor.into(),
-                expected: format!("shape {shape:?}"),
-                found: found.map_or("no tensor of this name".into(), |s| format!("{s:?}")),
+                expected: format!("shape {}", self.shown(shape)),
+                found: found.map_or("no tensor of this name".into(), |found| self.shown(found)),
             }),
+        }
+    }
+
+    /// As [`Checkpoint::expect`], for a tensor of weights.
+    ///
+    /// # Errors
+    /// Also if it holds integers or another format that no weight has.
+    pub fn expect_weights(&self, tensor: &str, shape: &[usize]) -> Result<(), FamilyError> {
+        self.expect(tensor, shape)?;
+        match self.tensors.get(tensor) {
+            Some(meta) if !meta.holds_weights() => Err(FamilyError::Tensor {
+                tensor: tensor.into(),
+                expected: "F32, F16, BF16 or a quantized type".into(),
+                found: meta.r#type.clone(),
+            }),
+            _ => Ok(()),
         }
     }
 }
@@ -155,7 +210,7 @@ impl Fields<'_> {
 
     /// An error about this key.
     pub fn wrong(&self, key: &str, expected: &str, found: &str) -> FamilyError {
-        FamilyError::Key { key: format!("{}{key}", self.prefix), expected: expected.into(), found: found.into() }
+        FamilyError::key(format!("{}{key}", self.prefix), expected, found)
     }
 
     fn required<T>(&self, key: &str, expected: &str, value: Option<T>) -> Result<T, FamilyError> {
@@ -210,10 +265,7 @@ impl Fields<'_> {
     /// # Errors
     /// If the value is no bool.
     pub fn bool_opt(&self, key: &str) -> Result<Option<bool>, FamilyError> {
-        self.typed(key, "a bool", |v| match v {
-            MetaValue::Bool(b) => Some(*b),
-            _ => None,
-        })
+        self.typed(key, "a bool", MetaValue::as_bool)
     }
 
     /// Text, if given.
@@ -239,14 +291,15 @@ impl Fields<'_> {
         })
     }
 
-    /// One number for all layers, or an array with one for each of the first; `None` if not given.
+    /// One number for all layers, or an array with one per layer; `None` if not given.
     ///
     /// # Errors
-    /// If the value is neither, or a number is not finite.
+    /// If the value is neither, or an array of another length, or a number is not finite.
     pub fn numbers_per_layer(&self, key: &str, layers: usize) -> Result<Option<Vec<f32>>, FamilyError> {
         let number = |v: &MetaValue| v.as_f32().filter(|x| x.is_finite());
-        self.typed(key, "a number or an array of them", |v| match v {
-            MetaValue::Array(a) => a.iter().map(number).collect(),
+        self.typed(key, &format!("a number or an array of {layers} numbers"), |v| match v {
+            MetaValue::Array(a) if a.len() == layers => a.iter().map(number).collect(),
+            MetaValue::Array(_) => None,
             v => number(v).map(|x| vec![x; layers]),
         })
     }
@@ -268,21 +321,15 @@ impl Fields<'_> {
     /// # Errors
     /// If the value is no array of bools, or one of another length.
     pub fn bools_opt(&self, key: &str, layers: usize) -> Result<Option<Vec<bool>>, FamilyError> {
-        let flags = self.bools_per_layer(key, layers);
-        self.typed(key, &format!("an array of {layers} bools"), |_| flags.clone())
+        self.typed(key, &format!("an array of {layers} bools"), |v| match v {
+            MetaValue::Array(a) if a.len() == layers => a.iter().map(MetaValue::as_bool).collect(),
+            _ => None,
+        })
     }
 
-    /// An array of bools with one per layer; `None` if not given or of another kind.
-    pub fn bools_per_layer(&self, key: &str, layers: usize) -> Option<Vec<bool>> {
-        match self.checkpoint.metadata.get(&format!("{}{key}", self.prefix)) {
-            Some(MetaValue::Array(a)) if a.len() == layers => a
-                .iter()
-                .map(|v| match v {
-                    MetaValue::Bool(b) => Some(*b),
-                    _ => None,
-                })
-                .collect(),
-            _ => None,
-        }
+    /// Whether the value of a key is an array, of whatever.
+    pub fn is_array(&self, key: &str) -> bool {
+        let value = self.checkpoint.metadata.get(&format!("{}{key}", self.prefix));
+        matches!(value, Some(MetaValue::Array(_) | MetaValue::Omitted { .. }))
     }
 }

@@ -26,7 +26,7 @@ impl HfCheckpoint {
     pub fn architecture(&self) -> Result<&str, FamilyError> {
         let first = self.config.get("architectures").and_then(|names| names.get(0)?.as_str());
         first.ok_or_else(|| FamilyError::Key {
-            key: "architectures".into(),
+            key: "config.json: architectures".into(),
             expected: "an array that begins with a name".into(),
             found: self.config.get("architectures").map_or("no such key".into(), Value::to_string),
         })

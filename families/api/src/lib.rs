@@ -9,7 +9,7 @@ mod draft;
 mod import;
 
 pub use chat::{ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, Reasoning, TaggedCalls};
-pub use checkpoint::{Checkpoint, Fields, MetaValue, TensorMeta};
+pub use checkpoint::{AxisOrder, Checkpoint, Fields, MetaValue, TensorMeta};
 pub use draft::{Draft, DraftMethod};
 pub use import::{HfCheckpoint, Import};
 
@@ -28,6 +28,14 @@ pub enum FamilyError {
         found: String,
         /// What is known, comma-separated.
         supported: String,
+    },
+    /// The checkpoint holds a draft alone.
+    #[error(
+        "this file is a draft for models of architecture `{target}`, and no model: open the model, and give it this file with --draft"
+    )]
+    OnlyDraft {
+        /// The architectures that it drafts for.
+        target: String,
     },
     /// A metadata key is missing or has a value that cannot be.
     #[error("metadata key `{key}`: expected {expected}, found {found}")]
@@ -55,6 +63,20 @@ pub enum FamilyError {
     /// The description does not fit in itself.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+impl FamilyError {
+    /// Characters of a value that errors repeat.
+    const SHOWN: usize = 100;
+
+    /// An error about a key. Of what was found, which may be as long as a file, only the beginning is kept.
+    pub fn key(key: impl Into<String>, expected: &str, found: &str) -> Self {
+        let found = match found.char_indices().nth(Self::SHOWN) {
+            Some((end, _)) => format!("{}…", found.get(..end).unwrap_or_default()),
+            None => found.into(),
+        };
+        FamilyError::Key { key: key.into(), expected: expected.into(), found }
+    }
 }
 
 /// A described model.

@@ -4,7 +4,7 @@ use bantam_family_api::{FamilyError, Fields};
 use bantam_graph::{Act, DeltaRule, GraphBuilder};
 use serde::Serialize;
 
-use crate::blocks::{Convolution, Projection, Tensors, conv_taps, extent, inverse_sqrt};
+use crate::blocks::{Convolution, LOG_DECAY, Projection, Tensors, conv_taps, extent, inverse_sqrt, number};
 
 /// Added under the root of the norms of queries and keys, whatever that of the other norms is.
 const HEAD_NORM_EPS: f32 = 1e-6;
@@ -32,10 +32,7 @@ impl DeltaShape {
         if fields.bool_opt(SAFE)? == Some(false) {
             return Err(fields.wrong(SAFE, "true: a decay within bounds", "false"));
         }
-        let lower_bound = fields.f32(BOUND)?;
-        if lower_bound >= 0.0 {
-            return Err(fields.wrong(BOUND, "a number below 0", &lower_bound.to_string()));
-        }
+        let lower_bound = number(fields, BOUND, LOG_DECAY)?;
         Ok(DeltaShape { heads, head_dim: extent(fields, "kda.head_dim")?, taps: conv_taps(fields)?, lower_bound })
     }
 

@@ -44,7 +44,7 @@ impl LatentShape {
         // Checkpoints that also read images turn other pairs; of text all their axes are the one position.
         let sectioned = fields.integers_opt("rope.dimension_sections")?.is_some();
         let pairing = if sectioned { Pairing::Halves } else { Pairing::Interleaved };
-        let rope = RopeConfig::read(fields, pairing, key_dim)?;
+        let rope = RopeConfig::read_given(fields, pairing, key_dim)?;
         let plain_dim = match key_dim.checked_sub(rope.dims) {
             None | Some(0) => {
                 let expected = format!("more than the {} of {ROTATED}", rope.dims);

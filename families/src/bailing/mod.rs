@@ -17,8 +17,8 @@ use self::{
 };
 use crate::blocks::{
     Decoder, DraftInput, Ffn, FfnShape, MixtureShape, ModelSizes, Origin, PerLayer, Projection, Routing, Tensors,
-    chain, counts, described, draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, glu_limits, scoring,
-    weights_scale,
+    chain, counts, described, draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, flag, glu_limits,
+    needed_weights_scale, scoring,
 };
 use crate::{chat, hf};
 
@@ -68,7 +68,7 @@ impl Family for Bailing {
     fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
         let config = Config::read(draft)?;
         let (sizes, target) = (&config.sizes, ModelSizes::read(target)?);
-        draft_fits([sizes.vocab, sizes.hidden], [target.vocab, target.hidden])?;
+        draft_fits(draft, [sizes.vocab, sizes.hidden], [target.vocab, target.hidden])?;
         Ok(chain(TAP, draft_graph(draft, &config, sizes.required_draft_block()?, Origin::DraftFile)?))
     }
 }
@@ -104,8 +104,8 @@ impl Config {
             delta: DeltaShape::read(&fields, heads)?,
             latent: LatentShape::read(&fields, heads)?,
             ffn: FfnShape::behind_dense(&fields, sizes.blocks, experts(&fields)?)?,
-            routed_limits: glu_limits(&fields, "swiglu_clamp_exp", sizes.blocks)?,
-            shared_limits: glu_limits(&fields, "swiglu_clamp_shexp", sizes.blocks)?,
+            routed_limits: glu_limits(&fields, "swiglu_clamp_exp", sizes.blocks)?.unwrap_or_default(),
+            shared_limits: glu_limits(&fields, "swiglu_clamp_shexp", sizes.blocks)?.unwrap_or_default(),
             sizes,
         })
     }
@@ -136,20 +136,20 @@ fn layer_kinds(fields: &Fields<'_>, sizes: &ModelSizes) -> Result<Vec<Kind>, Fam
 fn experts(fields: &Fields<'_>) -> Result<MixtureShape, FamilyError> {
     let (count, used) = counts(fields, ["expert_count", "expert_used_count"])?;
     let width = extent(fields, "expert_feed_forward_length")?;
+    extent(fields, "expert_group_count")?;
     let routing = Routing {
         count,
         used,
         scoring: scoring(fields, Scoring::Sigmoid)?,
         biased_choice: true,
         groups: expert_groups(fields, count)?,
-        normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),
-        scale: weights_scale(fields)?,
+        normalize: flag(fields, "expert_weights_norm")?,
+        scale: needed_weights_scale(fields)?,
     };
     routing.check(fields, "expert_used_count")?;
-    let shared = match extent_opt(fields, "expert_shared_feed_forward_length")? {
-        Some(width) => width,
-        None => width.saturating_mul(extent(fields, "expert_shared_count")?),
-    };
+    let shared_count = extent(fields, "expert_shared_count")?;
+    let shared = extent_opt(fields, "expert_shared_feed_forward_length")?;
+    let shared = shared.unwrap_or_else(|| width.saturating_mul(shared_count));
     Ok(MixtureShape { routing, width, shared_width: Some(shared) })
 }
 

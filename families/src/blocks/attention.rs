@@ -4,7 +4,11 @@
 use bantam_family_api::{FamilyError, Fields};
 use bantam_graph::{Attention, GraphBuilder, State, StateKind, StateType};
 
-use super::{DecoderSizes, RopeConfig, Routing, ValueMixture, tensors::Projection, tensors::Tensors};
+use super::{
+    DecoderSizes, RopeConfig, Routing, ValueMixture,
+    numbers::{SCALE_OR_ZERO, number_opt},
+    tensors::{Projection, Tensors},
+};
 
 /// Sizes of the attention of one layer.
 #[derive(Clone, Copy, Debug)]
@@ -224,7 +228,7 @@ pub(crate) fn caches(g: &mut GraphBuilder, shape: AttentionShape, window: Option
 /// # Errors
 /// If the key holds no number.
 pub(crate) fn attention_scale(fields: &Fields<'_>, key_dim: usize) -> Result<f32, FamilyError> {
-    let explicit = fields.f32_opt("attention.scale")?.filter(|scale| *scale != 0.0);
+    let explicit = number_opt(fields, "attention.scale", SCALE_OR_ZERO)?.filter(|scale| *scale != 0.0);
     Ok(explicit.unwrap_or_else(|| inverse_sqrt(key_dim)))
 }
 

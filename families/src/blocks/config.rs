@@ -94,12 +94,12 @@ impl DecoderSizes {
 }
 
 impl DecoderSizes {
-    /// Checks that a draft of these sizes reads and proposes the tokens of `target`, and rows as wide.
+    /// Checks that the draft `file`, which has these sizes, reads and proposes the tokens of `target`, and rows as wide.
     ///
     /// # Errors
     /// Both shapes of the embedding table.
-    pub(crate) fn fits(&self, target: &DecoderSizes) -> Result<(), FamilyError> {
-        draft_fits([self.vocab, self.hidden], [target.vocab, target.hidden])
+    pub(crate) fn fits(&self, file: &Checkpoint, target: &DecoderSizes) -> Result<(), FamilyError> {
+        draft_fits(file, [self.vocab, self.hidden], [target.vocab, target.hidden])
     }
 }
 
@@ -147,14 +147,6 @@ pub(crate) fn extent(fields: &Fields<'_>, key: &str) -> Result<usize, FamilyErro
 /// A size of at least 1, if given.
 pub(crate) fn extent_opt(fields: &Fields<'_>, key: &str) -> Result<Option<usize>, FamilyError> {
     fields.usize_opt(key)?.map(|_| extent(fields, key)).transpose()
-}
-
-/// A number above 0, if given.
-pub(crate) fn positive_opt(fields: &Fields<'_>, key: &str) -> Result<Option<f32>, FamilyError> {
-    match fields.f32_opt(key)? {
-        Some(x) if x <= 0.0 => Err(fields.wrong(key, "a number above 0", &x.to_string())),
-        x => Ok(x),
-    }
 }
 
 fn bounded(fields: &Fields<'_>, key: &str, size: usize) -> Result<(), FamilyError> {

@@ -3,22 +3,26 @@
 //! Such a block is a layer like the trunk's. What goes into it is a token, and the row that the trunk made of the token
 //! before; what comes out proposes the token after, and goes into the block again with that one.
 
-use bantam_family_api::{Draft, DraftMethod, FamilyError, Fields};
+use bantam_family_api::{Checkpoint, Draft, DraftMethod, FamilyError};
 use bantam_graph::{Extension, Graph, GraphBuilder, InputSource};
 
+use super::sizes::all_of_the_trunk;
 use super::tensors::{Projection, Tensors, output_matrix};
 
 /// The trunk's layers: `block_count` less the draft block, of which `nextn_predict_layers` says whether it is there.
 ///
 /// # Errors
-/// More than one draft block, or nothing but it.
-pub(crate) fn trunk_layers(fields: &Fields<'_>, blocks: usize) -> Result<usize, FamilyError> {
+/// More than one draft block, one that is not counted, or nothing but it.
+pub(crate) fn trunk_layers(checkpoint: &Checkpoint, blocks: usize) -> Result<usize, FamilyError> {
     const KEY: &str = "nextn_predict_layers";
-    match fields.usize_opt(KEY)?.unwrap_or(0) {
-        0 => Ok(blocks),
-        1 if blocks > 1 => Ok(blocks - 1),
-        n => Err(fields.wrong(KEY, &format!("0 or 1, below the {blocks} of block_count"), &n.to_string())),
-    }
+    let fields = checkpoint.fields();
+    let layers = match fields.usize_opt(KEY)?.unwrap_or(0) {
+        0 => blocks,
+        1 if blocks > 1 => blocks - 1,
+        n => return Err(fields.wrong(KEY, &format!("0 or 1, below the {blocks} of block_count"), &n.to_string())),
+    };
+    all_of_the_trunk(checkpoint, layers)?;
+    Ok(layers)
 }
 
 /// The weights between a draft block's inputs and its layer.

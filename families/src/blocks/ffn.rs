@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     Mixture, MixtureShape,
     config::PerLayer,
+    numbers::SCALE_OR_ZERO,
     tensors::{Projection, Tensors},
 };
 
@@ -44,22 +45,33 @@ impl FfnShape {
         Ok(FfnShape::Experts(MixtureShape::read(fields)?))
     }
 
-    /// The mixture from layer `leading_dense_block_count` on, of `experts`.
+    /// The mixture from layer `leading_dense_block_count` on, which must be given, of `experts`.
     ///
     /// # Errors
     /// The key that does not fit.
     pub(crate) fn behind_dense(fields: &Fields<'_>, layers: usize, experts: MixtureShape) -> Result<Self, FamilyError> {
-        let dense_layers = dense_layers(fields)?;
+        let dense_layers = needed_dense_layers(fields)?;
         Ok(FfnShape::DenseFirst { dense_layers, width: dense_width(fields, layers)?, experts })
     }
 }
+
+const DENSE_LAYERS: &str = "leading_dense_block_count";
 
 /// `leading_dense_block_count`, or 0.
 ///
 /// # Errors
 /// If it is no integer.
 pub(crate) fn dense_layers(fields: &Fields<'_>) -> Result<usize, FamilyError> {
-    Ok(fields.usize_opt("leading_dense_block_count")?.unwrap_or(0))
+    Ok(fields.usize_opt(DENSE_LAYERS)?.unwrap_or(0))
+}
+
+/// As [`dense_layers`], for families whose models all say so.
+///
+/// # Errors
+/// If it is missing or no integer.
+fn needed_dense_layers(fields: &Fields<'_>) -> Result<usize, FamilyError> {
+    let layers = fields.usize_opt(DENSE_LAYERS)?;
+    layers.ok_or_else(|| fields.wrong(DENSE_LAYERS, "an integer of 0 or more", "no such key"))
 }
 
 /// `feed_forward_length`.
@@ -75,13 +87,18 @@ pub(crate) fn dense_width(fields: &Fields<'_>, layers: usize) -> Result<PerLayer
 /// Below this a bound on the factors of a gated block means that there is none.
 const LEAST_LIMIT: f32 = 1e-6;
 
-/// Bounds on the factors of gated blocks, by layer; past the end there is none.
+/// Bounds on the factors of gated blocks, by layer, if given.
 ///
 /// # Errors
-/// If the key holds neither a number nor an array of them.
-pub(crate) fn glu_limits(fields: &Fields<'_>, key: &str, layers: usize) -> Result<Vec<Option<f32>>, FamilyError> {
-    let limits = fields.numbers_per_layer(key, layers)?.unwrap_or_default();
-    Ok(limits.into_iter().map(|limit| Some(limit).filter(|limit| *limit > LEAST_LIMIT)).collect())
+/// If the key holds neither a number nor an array with one per layer, or one below 0.
+pub(crate) fn glu_limits(
+    fields: &Fields<'_>,
+    key: &str,
+    layers: usize,
+) -> Result<Option<Vec<Option<f32>>>, FamilyError> {
+    let Some(limits) = fields.numbers_per_layer(key, layers)? else { return Ok(None) };
+    limits.iter().try_for_each(|&limit| SCALE_OR_ZERO.check(fields, key, limit))?;
+    Ok(Some(limits.into_iter().map(|limit| Some(limit).filter(|limit| *limit > LEAST_LIMIT)).collect()))
 }
 
 /// One gated block: `down · (act(gate·x) ⊙ up·x)`.

@@ -5,6 +5,8 @@ use serde::Serialize;
 
 use super::config::extent_opt;
 
+const INTERVAL: &str = "full_attention_interval";
+
 /// What carries a layer's past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,16 +22,18 @@ pub(crate) struct Hybrid {
 }
 
 impl Hybrid {
-    /// Reads `attention.recurrent_layers`, a flag for each of `blocks`, or else `full_attention_interval` (4 if not given):
-    /// the last layer of each period attends.
+    /// Reads `attention.recurrent_layers`, a flag for each of `blocks`, or else `full_attention_interval`: the last layer of
+    /// each period attends.
     ///
     /// # Errors
     /// The key that does not fit.
     pub(crate) fn read(fields: &Fields<'_>, blocks: usize, trunk_layers: usize) -> Result<Self, FamilyError> {
+        let interval = extent_opt(fields, INTERVAL)?;
         let recurrent = match fields.bools_opt("attention.recurrent_layers", blocks)? {
             Some(flags) => flags,
             None => {
-                let interval = extent_opt(fields, "full_attention_interval")?.unwrap_or(4);
+                let interval =
+                    interval.ok_or_else(|| fields.wrong(INTERVAL, "an integer of 1 or more", "no such key"))?;
                 (1..=blocks).map(|i| !i.is_multiple_of(interval)).collect()
             }
         };

@@ -5,8 +5,9 @@ use bantam_graph::{Act, ExpertGroups, ExpertScales, Experts, GluLimit, GraphBuil
 use serde::Serialize;
 
 use super::{
-    config::{extent, extent_opt, positive_opt},
+    config::{extent, extent_opt},
     ffn::Gated,
+    numbers::{SCALE, SCALE_OR_ZERO, number, number_opt},
     tensors::{Projection, Tensors},
 };
 
@@ -121,16 +122,22 @@ pub(crate) fn scoring(fields: &Fields<'_>, usual: Scoring) -> Result<Scoring, Fa
     }
 }
 
+const WEIGHTS_SCALE: &str = "expert_weights_scale";
+
 /// `expert_weights_scale`: 1 where it is not given or 0.
 ///
 /// # Errors
-/// If it is no number above 0.
+/// If it is no number of 0 or more.
 pub(crate) fn weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
-    const KEY: &str = "expert_weights_scale";
-    if fields.f32_opt(KEY)? == Some(0.0) {
-        return Ok(1.0);
-    }
-    Ok(positive_opt(fields, KEY)?.unwrap_or(1.0))
+    Ok(number_opt(fields, WEIGHTS_SCALE, SCALE_OR_ZERO)?.filter(|scale| *scale != 0.0).unwrap_or(1.0))
+}
+
+/// `expert_weights_scale`, for families whose models all have one.
+///
+/// # Errors
+/// If it is missing or no number above 0.
+pub(crate) fn needed_weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
+    number(fields, WEIGHTS_SCALE, SCALE)
 }
 
 /// A router: the matrix from a row to a number per expert, and what becomes of these.

@@ -10,6 +10,7 @@ mod ffn;
 mod gated_attention;
 mod hybrid;
 mod mixture;
+mod numbers;
 mod positions;
 mod rope;
 mod sizes;
@@ -21,7 +22,7 @@ pub(crate) use attention::{
     Attending, AttentionShape, AttentionWeights, attended, attention, attention_output, attention_scale, caches,
     inverse_sqrt, prepared,
 };
-pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt, positive_opt};
+pub(crate) use config::{DecoderSizes, PerLayer, extent, extent_opt};
 pub(crate) use convolution::{Convolution, conv_taps};
 pub(crate) use decoder::{Decoder, PlainAttention, PlainLayer, plain};
 pub(crate) use delta_net::{DeltaNet, DeltaNetShape};
@@ -30,8 +31,10 @@ pub(crate) use ffn::{Ffn, FfnShape, Gated, dense_layers, dense_width, ffn, glu_l
 pub(crate) use gated_attention::GatedAttention;
 pub(crate) use hybrid::Hybrid;
 pub(crate) use mixture::{
-    Mixture, MixtureShape, Router, Routing, ValueMixture, counts, expert_groups, scoring, weights_scale,
+    Mixture, MixtureShape, Router, Routing, ValueMixture, counts, expert_groups, needed_weights_scale, scoring,
+    weights_scale,
 };
+pub(crate) use numbers::{EPSILON, LOG_DECAY, ROPE_BASE, SCALE, final_softcap, flag, number, number_opt, token_id};
 pub(crate) use positions::Positions;
 pub(crate) use rope::RopeConfig;
 pub(crate) use sizes::{ModelSizes, draft_fits};

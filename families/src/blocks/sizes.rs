@@ -3,7 +3,11 @@
 use bantam_family_api::{Checkpoint, FamilyError, Fields};
 use serde::Serialize;
 
-use super::{config::extent, listed_tokens};
+use super::{
+    config::extent,
+    listed_tokens,
+    numbers::{EPSILON, number, number_opt},
+};
 
 /// Most blocks that are accepted from metadata: far above any model.
 const MAX_BLOCKS: usize = 1 << 12;
@@ -95,12 +99,12 @@ impl ModelSizes {
 ///
 /// # Errors
 /// Both shapes of the embedding table.
-pub(crate) fn draft_fits(found: [usize; 2], target: [usize; 2]) -> Result<(), FamilyError> {
+pub(crate) fn draft_fits(draft: &Checkpoint, found: [usize; 2], target: [usize; 2]) -> Result<(), FamilyError> {
     if found == target {
         return Ok(());
     }
-    let expected = format!("shape {target:?} as in the file of the model that it drafts for");
-    Err(FamilyError::Tensor { tensor: TABLE.into(), expected, found: format!("{found:?}") })
+    let expected = format!("shape {} as in the file of the model that it drafts for", draft.shown(&target));
+    Err(FamilyError::Tensor { tensor: TABLE.into(), expected, found: draft.shown(&found) })
 }
 
 /// Blocks, few enough to list them.
@@ -127,6 +131,7 @@ fn trunk(checkpoint: &Checkpoint, blocks: usize) -> Result<(usize, Option<usize>
     let drafts = |block: &usize| has_any(checkpoint, &format!("blk.{block}.nextn."));
     let absent = |block: &usize| !has_any(checkpoint, &format!("blk.{block}."));
     let layers = (first..blocks).find(|block| drafts(block) || absent(block)).unwrap_or(blocks);
+    all_of_the_trunk(checkpoint, layers)?;
     let mut draft_blocks = (layers..blocks).filter(drafts);
     match (draft_blocks.next(), draft_blocks.next()) {
         (_, Some(second)) => {
@@ -134,6 +139,18 @@ fn trunk(checkpoint: &Checkpoint, blocks: usize) -> Result<(usize, Option<usize>
         }
         (draft, None) => Ok((layers, draft)),
     }
+}
+
+/// Checks that none of the first `layers` blocks drafts: run as one of the trunk, it would spoil what the others make.
+///
+/// # Errors
+/// The key that says how many do.
+pub(super) fn all_of_the_trunk(checkpoint: &Checkpoint, layers: usize) -> Result<(), FamilyError> {
+    let drafts = |block: &usize| has_any(checkpoint, &format!("blk.{block}.nextn."));
+    let Some(block) = (0..layers).find(drafts) else { return Ok(()) };
+    let fields = checkpoint.fields();
+    let found = fields.usize_opt(NEXTN)?.map_or("no such key".into(), |n| n.to_string());
+    Err(fields.wrong(NEXTN, &format!("the number of blocks that draft: there is `blk.{block}.nextn.*`"), &found))
 }
 
 fn has_any(checkpoint: &Checkpoint, prefix: &str) -> bool {
@@ -145,7 +162,7 @@ fn vocabulary(checkpoint: &Checkpoint, hidden: usize) -> Result<usize, FamilyErr
     let wrong = |expected: String, found: &[usize]| FamilyError::Tensor {
         tensor: TABLE.into(),
         expected,
-        found: format!("shape {found:?}"),
+        found: format!("shape {}", checkpoint.shown(found)),
     };
     match checkpoint.shape(TABLE)? {
         shape @ &[rows, cols] if cols == hidden => match listed_tokens(checkpoint) {
@@ -154,7 +171,10 @@ fn vocabulary(checkpoint: &Checkpoint, hidden: usize) -> Result<usize, FamilyErr
             }
             _ => Ok(rows),
         },
-        shape => Err(wrong(format!("shape [vocabulary, {hidden}]"), shape)),
+        shape => {
+            let expected = ["vocabulary".to_owned(), hidden.to_string()];
+            Err(wrong(format!("shape {}", checkpoint.shown(&expected)), shape))
+        }
     }
 }
 
@@ -162,9 +182,8 @@ fn vocabulary(checkpoint: &Checkpoint, hidden: usize) -> Result<usize, FamilyErr
 fn norm_eps(fields: &Fields<'_>) -> Result<f32, FamilyError> {
     const RMS: &str = "attention.layer_norm_rms_epsilon";
     const OTHER: &str = "attention.layer_norm_epsilon";
-    let (key, eps) = match (fields.f32_opt(RMS)?, fields.f32_opt(OTHER)?) {
-        (None, Some(eps)) => (OTHER, eps),
-        _ => (RMS, fields.f32(RMS)?),
-    };
-    if eps < 0.0 { Err(fields.wrong(key, "a number of 0 or more", &eps.to_string())) } else { Ok(eps) }
+    match (number_opt(fields, RMS, EPSILON)?, number_opt(fields, OTHER, EPSILON)?) {
+        (None, Some(eps)) => Ok(eps),
+        _ => number(fields, RMS, EPSILON),
+    }
 }

@@ -123,7 +123,7 @@ impl<'a> Tensors<'a> {
         if !self.checkpoint.has(&bias) {
             return Ok(Projection { weight, bias: None });
         }
-        self.checkpoint.expect(&bias, &[rows])?;
+        self.checkpoint.expect_weights(&bias, &[rows])?;
         Ok(Projection { weight, bias: Some(self.whole(&bias, &[rows])) })
     }
 
@@ -142,7 +142,7 @@ impl<'a> Tensors<'a> {
     /// If it is missing or has another shape.
     pub(crate) fn exactly(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
-        self.checkpoint.expect(&tensor, shape)?;
+        self.checkpoint.expect_weights(&tensor, shape)?;
         Ok(self.whole(&tensor, shape))
     }
 
@@ -152,23 +152,18 @@ impl<'a> Tensors<'a> {
     /// As [`Tensors::exactly`].
     pub(crate) fn exactly_times(&mut self, name: &str, shape: &[usize], factor: f32) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
-        self.checkpoint.expect(&tensor, shape)?;
+        self.checkpoint.expect_weights(&tensor, shape)?;
         let of = Box::new(self.expr(&tensor));
         Ok(self.made(&tensor, shape, WeightExpr::Affine { of, scale: factor, offset: 0.0 }))
     }
 
-    /// The numbers of the tensor of this name, its ending included, in `shape`. The checkpoint has them as `stored`; axes of
-    /// extent 1 do not count there, which writers set as they like.
+    /// The numbers of the tensor of this name, its ending included, in `shape`. The checkpoint has them as `stored`.
     ///
     /// # Errors
     /// If it is missing or has another shape.
     pub(crate) fn reshaped(&mut self, name: &str, stored: &[usize], shape: &[usize]) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
-        let found = self.checkpoint.shape(&tensor)?;
-        if without_ones(found) != without_ones(stored) {
-            let (expected, found) = (format!("shape {stored:?}"), format!("{found:?}"));
-            return Err(FamilyError::Tensor { tensor, expected, found });
-        }
+        self.checkpoint.expect_weights(&tensor, stored)?;
         let of = Box::new(self.expr(&tensor));
         Ok(self.made(&tensor, shape, WeightExpr::Reshape { of, shape: shape.into() }))
     }
@@ -218,10 +213,10 @@ impl<'a> Tensors<'a> {
         self.refuse(fused, "scale")?;
         let total = parts.iter().fold(0_usize, |sum, (_, rows)| sum.saturating_add(*rows));
         let (weight, bias) = (self.full(fused, "weight"), self.full(fused, "bias"));
-        self.checkpoint.expect(&weight, &[total, cols])?;
+        self.checkpoint.expect_weights(&weight, &[total, cols])?;
         let has_bias = self.checkpoint.has(&bias);
         if has_bias {
-            self.checkpoint.expect(&bias, &[total])?;
+            self.checkpoint.expect_weights(&bias, &[total])?;
         }
         let mut start = 0;
         Ok(parts.map(|(name, rows)| {
@@ -270,7 +265,7 @@ impl<'a> Tensors<'a> {
         self.refuse(fused, "bias")?;
         self.refuse(fused, "scale")?;
         let tensor = self.full(fused, "weight");
-        self.checkpoint.expect(&tensor, &[experts, ffn.saturating_mul(2), cols])?;
+        self.checkpoint.expect_weights(&tensor, &[experts, ffn.saturating_mul(2), cols])?;
         let mut start = 0;
         Ok(parts.map(|name| {
             let part = self.full(name, "weight");
@@ -283,7 +278,7 @@ impl<'a> Tensors<'a> {
     fn declare(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
         self.refuse(name, "scale")?;
         let weight = self.full(name, "weight");
-        self.checkpoint.expect(&weight, shape)?;
+        self.checkpoint.expect_weights(&weight, shape)?;
         Ok(self.whole(&weight, shape))
     }
 
@@ -301,10 +296,6 @@ impl<'a> Tensors<'a> {
         }
         Ok(())
     }
-}
-
-fn without_ones(shape: &[usize]) -> Vec<usize> {
-    shape.iter().copied().filter(|&n| n != 1).collect()
 }
 
 /// The matrix from the last hidden row to the logits: `output`, or the embedding table where there is none (tied).

@@ -44,7 +44,9 @@ impl Windows {
         }
         let sliding_window = extent_opt(&fields, WINDOW)?;
         let kind = |sliding| if sliding { Kind::Sliding } else { Kind::Full };
-        if let Some(flags) = fields.bools_per_layer(PATTERN, layers) {
+        if fields.is_array(PATTERN)
+            && let Some(flags) = fields.bools_opt(PATTERN, layers)?
+        {
             return Ok(Windows { sliding_window, layer_kinds: flags.into_iter().map(kind).collect() });
         }
         let period = match (extent_opt(&fields, PATTERN)?, usual) {
@@ -60,6 +62,11 @@ impl Windows {
             Period::FullFirst(n) => !i.is_multiple_of(n),
         };
         Ok(Windows { sliding_window, layer_kinds: (0..layers).map(|i| kind(slides(i))).collect() })
+    }
+
+    /// Whether any layer slides.
+    pub(crate) fn slide(&self) -> bool {
+        self.sliding_window.is_some() && self.layer_kinds.contains(&Kind::Sliding)
     }
 
     /// Keys that a query of this layer sees, if it slides.

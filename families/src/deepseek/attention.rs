@@ -6,7 +6,7 @@ use bantam_graph::{Attention, GraphBuilder, Mask, Pairing, Rope, RopeScaling, St
 use serde::Serialize;
 
 use super::compressed::{Compressed, IndexerConfig};
-use crate::blocks::{Positions, Projection, RopeConfig, Tensors, attention_scale, extent, positive_opt};
+use crate::blocks::{Positions, Projection, ROPE_BASE, RopeConfig, Tensors, attention_scale, extent, number};
 
 /// The length of blocks that overlap, and of which an indexer chooses. Of longer ones all are seen.
 pub(super) const INDEXED_BLOCK: usize = 4;
@@ -45,8 +45,7 @@ impl AttentionConfig {
         if !heads.is_multiple_of(output_groups) {
             return Err(fields.wrong(GROUPS, &format!("a divisor of the {heads} heads"), &output_groups.to_string()));
         }
-        extent(&fields, "rope.dimension_count")?;
-        let rope = RopeConfig::read(&fields, Pairing::Interleaved, key_dim)?;
+        let rope = RopeConfig::read_given(&fields, Pairing::Interleaved, key_dim)?;
         let block = block_lengths(&fields, blocks)?;
         let indexed = block.contains(&INDEXED_BLOCK);
         Ok(AttentionConfig {
@@ -114,7 +113,7 @@ fn block_lengths(fields: &Fields<'_>, blocks: usize) -> Result<Vec<usize>, Famil
 /// The rotation that `rope.scaling.*` is for: of another base, and never longer or shorter rows.
 fn rope_of_blocks(fields: &Fields<'_>, rope: &RopeConfig) -> Result<RopeConfig, FamilyError> {
     const BASE: &str = "attention.compress_rope_freq_base";
-    let base = positive_opt(fields, BASE)?.ok_or_else(|| fields.wrong(BASE, "a number above 0", "no such key"))?;
+    let base = number(fields, BASE, ROPE_BASE)?;
     let mut scaling = rope.scaling.clone();
     if let Some(RopeScaling::Yarn { magnitude, .. }) = &mut scaling {
         *magnitude = 1.0;

@@ -5,7 +5,7 @@ use bantam_family_api::{Checkpoint, Draft, DraftMethod, FamilyError, Fields};
 use bantam_graph::{Act, Alias, Extension, Graph, GraphBuilder, InputSource, State};
 
 use super::{Attending, Config, Head, Layer, attention::Key, layer_out};
-use crate::blocks::{ModelSizes, Origin, Positions, Projection, Tensors, extent};
+use crate::blocks::{ModelSizes, Origin, Positions, Projection, Tensors, extent, token_id};
 
 /// Most rows of a block: far above any draft.
 const MAX_ROWS: usize = 256;
@@ -35,17 +35,9 @@ impl BlockConfig {
         if size > MAX_ROWS {
             return Err(fields.wrong(SIZE, &format!("at most {MAX_ROWS}"), &size.to_string()));
         }
-        let mask_token = mask_token(&draft.tokenizer_fields(), target.vocab)?;
+        let mask_token = token_id(&draft.tokenizer_fields(), "mask_token_id", target.vocab)?;
         Ok(BlockConfig { size, mask_token, target_layers: target_layers(&fields, target.layers)? })
     }
-}
-
-fn mask_token(fields: &Fields<'_>, vocab: usize) -> Result<u32, FamilyError> {
-    const KEY: &str = "mask_token_id";
-    let expected = format!("a token below {vocab}");
-    let token = fields.usize_opt(KEY)?.ok_or_else(|| fields.wrong(KEY, &expected, "no such key"))?;
-    let fitting = u32::try_from(token).ok().filter(|_| token < vocab);
-    fitting.ok_or_else(|| fields.wrong(KEY, &expected, &token.to_string()))
 }
 
 fn target_layers(fields: &Fields<'_>, layers: usize) -> Result<Vec<usize>, FamilyError> {

@@ -5,7 +5,7 @@ use bantam_graph::{Act, GluLimit, GraphBuilder, Scoring};
 use serde::Serialize;
 
 use crate::blocks::{
-    Mixture, MixtureShape, PerLayer, Routing, Tensors, counts, extent, glu_limits, scoring, weights_scale,
+    Mixture, MixtureShape, PerLayer, Routing, Tensors, counts, extent, flag, glu_limits, needed_weights_scale, scoring,
 };
 
 /// Sizes of the experts, and how they are chosen.
@@ -30,10 +30,13 @@ impl ExpertsConfig {
     /// The key that does not fit.
     pub(super) fn read(fields: &Fields<'_>, blocks: usize) -> Result<Self, FamilyError> {
         const WIDTH: &str = "expert_feed_forward_length";
-        const SHARED: &str = "swiglu_clamp_shexp";
+        const LIMITS: &str = "swiglu_clamp_exp";
+        const LOOKED_UP: &str = "hash_layer_count";
         let (count, used) = counts(fields, ["expert_count", "expert_used_count"])?;
         let width = PerLayer::read(fields, WIDTH, blocks)?;
-        let routed_limits = glu_limits(fields, "swiglu_clamp_exp", blocks)?;
+        let routed_limits = glu_limits(fields, LIMITS, blocks)?;
+        let routed_limits = routed_limits
+            .ok_or_else(|| fields.wrong(LIMITS, &format!("a number or an array of {blocks} numbers"), "no such key"))?;
         Ok(ExpertsConfig {
             routing: Routing {
                 count,
@@ -41,14 +44,20 @@ impl ExpertsConfig {
                 scoring: scoring(fields, Scoring::SqrtSoftplus)?,
                 biased_choice: true,
                 groups: None,
-                normalize: fields.bool_opt("expert_weights_norm")?.unwrap_or(true),
-                scale: weights_scale(fields)?,
+                normalize: flag(fields, "expert_weights_norm")?,
+                scale: needed_weights_scale(fields)?,
             },
             width: width.ok_or_else(|| fields.wrong(WIDTH, "an integer or one per block", "no such key"))?,
             shared: extent(fields, "expert_shared_count")?,
-            lookup_layers: fields.usize_opt("hash_layer_count")?.unwrap_or(0),
-            shared_limits: match fields.numbers_per_layer(SHARED, blocks)? {
-                Some(_) => glu_limits(fields, SHARED, blocks)?,
+            lookup_layers: match fields.usize_opt(LOOKED_UP)? {
+                Some(layers) if layers <= blocks => layers,
+                found => {
+                    let found = found.map_or("no such key".into(), |layers| layers.to_string());
+                    return Err(fields.wrong(LOOKED_UP, &format!("at most the {blocks} of block_count"), &found));
+                }
+            },
+            shared_limits: match glu_limits(fields, "swiglu_clamp_shexp", blocks)? {
+                Some(limits) => limits,
                 None => routed_limits.clone(),
             },
             routed_limits,

@@ -176,7 +176,7 @@ fn forward(g: &mut GraphBuilder, c: &Config, w: &Weights) -> String {
 fn next_token_draft(draft: &Checkpoint, target: &Config) -> Result<Draft, FamilyError> {
     let c = Config::read(draft, ModelSizes::read(draft)?)?;
     let ModelSizes { hidden, vocab, norm_eps: eps, .. } = c.sizes;
-    draft_fits([vocab, hidden], [target.sizes.vocab, target.sizes.hidden])?;
+    draft_fits(draft, [vocab, hidden], [target.sizes.vocab, target.sizes.hidden])?;
     let block = c.sizes.required_draft_block()?;
     let mut graph = GraphBuilder::new(&format!("{}-draft", draft.architecture));
     let t = &mut Tensors::of(Origin::DraftFile, draft, &mut graph);

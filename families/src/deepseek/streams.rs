@@ -5,7 +5,7 @@ use bantam_family_api::{FamilyError, Fields};
 use bantam_graph::{Act, GraphBuilder, Op, StreamGates, StreamUpdate};
 use serde::Serialize;
 
-use crate::blocks::{Projection, Tensors, extent, positive_opt};
+use crate::blocks::{EPSILON, Projection, Tensors, extent, number};
 
 /// Sizes of the streams and of the gates on them.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -22,7 +22,6 @@ impl StreamConfig {
     /// The key that does not fit.
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
         const ITERATIONS: &str = "hyper_connection.sinkhorn_iterations";
-        const EPS: &str = "hyper_connection.epsilon";
         let iterations = extent(fields, ITERATIONS)?;
         Ok(StreamConfig {
             count: extent(fields, "hyper_connection.count")?,
@@ -30,7 +29,7 @@ impl StreamConfig {
                 .ok()
                 .filter(|n| *n <= 1000)
                 .ok_or_else(|| fields.wrong(ITERATIONS, "at most 1000", &iterations.to_string()))?,
-            eps: positive_opt(fields, EPS)?.ok_or_else(|| fields.wrong(EPS, "a number above 0", "no such key"))?,
+            eps: number(fields, "hyper_connection.epsilon", EPSILON)?,
         })
     }
 

@@ -6,7 +6,7 @@
 use bantam_family_api::{FamilyError, HfCheckpoint, Import, MetaValue};
 use bantam_graph::WeightExpr;
 
-use super::{Config, How, Importer, Row};
+use super::{Config, Fixed, How, Importer, Key, Row};
 
 /// Classes of the text model alone, and with its vision tower.
 pub(crate) const ARCHITECTURES: &[&str] = &[
@@ -16,37 +16,46 @@ pub(crate) const ARCHITECTURES: &[&str] = &[
     "Qwen3_5MoeForCausalLM",
 ];
 
-const KEYS: &[(&str, &str)] = &[
-    ("context_length", "max_position_embeddings"),
-    ("embedding_length", "hidden_size"),
-    ("feed_forward_length", "intermediate_size"),
-    ("attention.head_count", "num_attention_heads"),
-    ("attention.head_count_kv", "num_key_value_heads"),
-    ("attention.key_length", "head_dim"),
-    ("attention.value_length", "head_dim"),
-    ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-    ("expert_count", "num_experts"),
-    ("expert_used_count", "num_experts_per_tok"),
-    ("expert_feed_forward_length", "moe_intermediate_size"),
-    ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
-    ("ssm.conv_kernel", "linear_conv_kernel_dim"),
-    ("ssm.state_size", "linear_key_head_dim"),
-    ("ssm.group_count", "linear_num_key_heads"),
-    ("ssm.time_step_rank", "linear_num_value_heads"),
-    ("full_attention_interval", "full_attention_interval"),
+const KEYS: &[Key] = &[
+    Key::needed("context_length", "max_position_embeddings"),
+    Key::needed("embedding_length", "hidden_size"),
+    Key::optional("feed_forward_length", "intermediate_size"),
+    Key::needed("attention.head_count", "num_attention_heads"),
+    Key::needed("attention.head_count_kv", "num_key_value_heads"),
+    Key::needed("attention.key_length", "head_dim"),
+    Key::needed("attention.value_length", "head_dim"),
+    Key::or("attention.layer_norm_rms_epsilon", "rms_norm_eps", 1e-6),
+    Key::optional("expert_count", "num_experts"),
+    Key::optional("expert_used_count", "num_experts_per_tok"),
+    Key::optional("expert_feed_forward_length", "moe_intermediate_size"),
+    Key::optional("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    Key::needed("ssm.conv_kernel", "linear_conv_kernel_dim"),
+    Key::needed("ssm.state_size", "linear_key_head_dim"),
+    Key::needed("ssm.group_count", "linear_num_key_heads"),
+    Key::needed("ssm.time_step_rank", "linear_num_value_heads"),
 ];
 
-const ROPE_KEYS: &[(&str, &str)] = &[
-    ("rope.freq_base", "rope_theta"),
-    ("rope.scaling.factor", "factor"),
-    ("rope.scaling.original_context_length", "original_max_position_embeddings"),
-    ("rope.scaling.yarn_beta_fast", "beta_fast"),
-    ("rope.scaling.yarn_beta_slow", "beta_slow"),
+/// Layers from one that attends to the next, where no list says of which kind each is.
+const INTERVAL: Key = Key::or_size("full_attention_interval", "full_attention_interval", 4);
+
+const FIXED: &[(&str, Fixed)] = &[
+    ("hidden_act", Fixed::Word("silu")),
+    ("attn_output_gate", Fixed::Flag(true)),
+    ("norm_topk_prob", Fixed::Flag(true)),
+    ("decoder_sparse_step", Fixed::Size(1)),
+];
+
+/// Of the scaling of rotary frequencies.
+const SCALING: &[Key] = &[
+    Key::optional("rope.scaling.factor", "factor"),
+    Key::optional("rope.scaling.yarn_beta_fast", "beta_fast"),
+    Key::optional("rope.scaling.yarn_beta_slow", "beta_slow"),
+    Key::optional("rope.dimension_sections", "mrope_section"),
 ];
 
 /// Outside the layers, behind the prefix of the text model.
 const GLOBAL: &[Row<Sizes>] = &[
-    Row { to: "token_embd.weight", from: "embed_tokens.weight", how: How::Same },
+    Row { to: "token_embd.weight", from: "embed_tokens.weight", how: How::Made(table, as_it_is) },
     Row { to: "output_norm.weight", from: "norm.weight", how: How::PlusOne },
 ];
 
@@ -63,15 +72,39 @@ const LAYER: &[Row<Sizes>] = &[
     Row { to: "attn_k_norm.weight", from: "self_attn.k_norm.weight", how: How::PlusOne },
     Row { to: "attn_output.weight", from: "self_attn.o_proj.weight", how: How::Same },
     Row { to: "attn_output.bias", from: "self_attn.o_proj.bias", how: How::Same },
-    Row { to: "attn_qkv.weight", from: "linear_attn.in_proj_qkv.weight", how: How::Made(qkv_rows) },
-    Row { to: "attn_gate.weight", from: "linear_attn.in_proj_z.weight", how: How::Made(value_rows) },
-    Row { to: "ssm_alpha.weight", from: "linear_attn.in_proj_a.weight", how: How::Made(head_rows) },
-    Row { to: "ssm_beta.weight", from: "linear_attn.in_proj_b.weight", how: How::Made(head_rows) },
-    Row { to: "ssm_conv1d.weight", from: "linear_attn.conv1d.weight", how: How::Made(conv_rows) },
-    Row { to: "ssm_a", from: "linear_attn.A_log", how: How::Made(decay) },
-    Row { to: "ssm_dt.bias", from: "linear_attn.dt_bias", how: How::Made(head_entries) },
+    Row {
+        to: "attn_qkv.weight",
+        from: "linear_attn.in_proj_qkv.weight",
+        how: How::Made(|s| vec![s.channels(), s.hidden], qkv_rows),
+    },
+    Row {
+        to: "attn_gate.weight",
+        from: "linear_attn.in_proj_z.weight",
+        how: How::Made(|s| vec![s.value_rows(), s.hidden], value_rows),
+    },
+    Row {
+        to: "ssm_alpha.weight",
+        from: "linear_attn.in_proj_a.weight",
+        how: How::Made(|s| vec![s.value_heads, s.hidden], head_rows),
+    },
+    Row {
+        to: "ssm_beta.weight",
+        from: "linear_attn.in_proj_b.weight",
+        how: How::Made(|s| vec![s.value_heads, s.hidden], head_rows),
+    },
+    Row {
+        to: "ssm_conv1d.weight",
+        from: "linear_attn.conv1d.weight",
+        how: How::Made(|s| vec![s.channels(), 1, s.taps], conv_rows),
+    },
+    Row { to: "ssm_a", from: "linear_attn.A_log", how: How::Made(|s| vec![s.value_heads], decay) },
+    Row { to: "ssm_dt.bias", from: "linear_attn.dt_bias", how: How::Made(|s| vec![s.value_heads], head_entries) },
     Row { to: "ssm_norm.weight", from: "linear_attn.norm.weight", how: How::Same },
-    Row { to: "ssm_out.weight", from: "linear_attn.out_proj.weight", how: How::Made(value_columns) },
+    Row {
+        to: "ssm_out.weight",
+        from: "linear_attn.out_proj.weight",
+        how: How::Made(|s| vec![s.hidden, s.value_rows()], value_columns),
+    },
     Row { to: "post_attention_norm.weight", from: "post_attention_layernorm.weight", how: How::PlusOne },
     Row { to: "ffn_gate.weight", from: "mlp.gate_proj.weight", how: How::Same },
     Row { to: "ffn_up.weight", from: "mlp.up_proj.weight", how: How::Same },
@@ -79,13 +112,17 @@ const LAYER: &[Row<Sizes>] = &[
     Row { to: "ffn_gate_inp.weight", from: "mlp.gate.weight", how: How::Same },
     Row { to: "ffn_gate_up_exps.weight", from: "mlp.experts.gate_up_proj", how: How::Same },
     Row { to: "ffn_down_exps.weight", from: "mlp.experts.down_proj", how: How::Same },
-    Row { to: "ffn_gate_exps.weight", from: "mlp.experts.{}.gate_proj.weight", how: How::Stacked(experts) },
-    Row { to: "ffn_up_exps.weight", from: "mlp.experts.{}.up_proj.weight", how: How::Stacked(experts) },
-    Row { to: "ffn_down_exps.weight", from: "mlp.experts.{}.down_proj.weight", how: How::Stacked(experts) },
+    Row { to: "ffn_gate_exps.weight", from: "mlp.experts.{}.gate_proj.weight", how: How::Stacked(experts, expert_in) },
+    Row { to: "ffn_up_exps.weight", from: "mlp.experts.{}.up_proj.weight", how: How::Stacked(experts, expert_in) },
+    Row { to: "ffn_down_exps.weight", from: "mlp.experts.{}.down_proj.weight", how: How::Stacked(experts, expert_out) },
     Row { to: "ffn_gate_shexp.weight", from: "mlp.shared_expert.gate_proj.weight", how: How::Same },
     Row { to: "ffn_up_shexp.weight", from: "mlp.shared_expert.up_proj.weight", how: How::Same },
     Row { to: "ffn_down_shexp.weight", from: "mlp.shared_expert.down_proj.weight", how: How::Same },
-    Row { to: "ffn_gate_inp_shexp.weight", from: "mlp.shared_expert_gate.weight", how: How::Same },
+    Row {
+        to: "ffn_gate_inp_shexp.weight",
+        from: "mlp.shared_expert_gate.weight",
+        how: How::Made(|s| vec![1, s.hidden], as_it_is),
+    },
 ];
 
 /// Of the draft block, beside those of its layer.
@@ -94,17 +131,20 @@ const DRAFT: &[Row<Sizes>] = &[
     Row { to: "nextn.enorm.weight", from: "mtp.pre_fc_norm_embedding.weight", how: How::PlusOne },
     Row { to: "nextn.hnorm.weight", from: "mtp.pre_fc_norm_hidden.weight", how: How::PlusOne },
     Row { to: "nextn.shared_head_norm.weight", from: "mtp.norm.weight", how: How::PlusOne },
-    Row { to: "nextn.embed_tokens.weight", from: "mtp.embed_tokens.weight", how: How::Same },
+    Row { to: "nextn.embed_tokens.weight", from: "mtp.embed_tokens.weight", how: How::Made(table, as_it_is) },
 ];
 
 /// What weights are cut by.
 struct Sizes {
+    vocab: usize,
     hidden: usize,
     key_heads: usize,
     value_heads: usize,
     head_dim: usize,
     taps: usize,
     experts: usize,
+    /// Entries between an expert's matrices.
+    expert_width: usize,
 }
 
 impl Sizes {
@@ -121,12 +161,14 @@ impl Sizes {
             return Err(config.wrong("linear_value_head_dim", &expected, &value_dim.to_string()));
         }
         Ok(Sizes {
+            vocab: config.size("vocab_size")?,
             hidden: config.size("hidden_size")?,
             key_heads,
             value_heads,
             head_dim,
             taps: config.size("linear_conv_kernel_dim")?,
-            experts: config.size_opt("num_experts")?.unwrap_or(0),
+            experts: config.size_or_null("num_experts")?.unwrap_or(0),
+            expert_width: config.size_or_null("moe_intermediate_size")?.unwrap_or(0),
         })
     }
 
@@ -137,6 +179,11 @@ impl Sizes {
     fn value_rows(&self) -> usize {
         self.value_heads.saturating_mul(self.head_dim)
     }
+
+    /// Entries that go through the convolution: queries, keys, values.
+    fn channels(&self) -> usize {
+        self.key_rows().saturating_mul(2).saturating_add(self.value_rows())
+    }
 }
 
 /// Brings a checkpoint into the family's terms.
@@ -145,20 +192,22 @@ impl Sizes {
 /// A key or tensor that does not fit.
 pub(crate) fn import(from: &HfCheckpoint) -> Result<Import, FamilyError> {
     let whole = Config::new(&from.config);
-    let config = whole.object("text_config").unwrap_or(whole);
+    let config = whole.object_or_null("text_config")?.unwrap_or(whole);
+    config.fixed(FIXED)?;
+    config.refuse(&["mlp_only_layers"])?;
     let sizes = Sizes::read(config)?;
     let architecture = if sizes.experts > 0 { "qwen35moe" } else { "qwen35" };
     let mut importer = Importer::new(from, architecture);
-    let layers = config.size("num_hidden_layers")?;
+    let layers = config.layers("num_hidden_layers", from.tensors.len())?;
     // Tools that do not know the draft block leave its tensors out and its key in.
     let has_draft = from.tensors.keys().any(|tensor| tensor.starts_with("mtp."));
     let drafts = config.size_opt("mtp_num_hidden_layers")?.filter(|_| has_draft).unwrap_or(0);
     metadata(&mut importer, config, layers, drafts)?;
     let prefix = prefix(&importer)?;
+    tensors_as_flagged(from, config, prefix, drafts)?;
     importer.tensors(GLOBAL, ["", prefix], &sizes)?;
     importer.output(tied([whole, config])?, &["lm_head.weight", "language_model.lm_head.weight"])?;
-    // There are no more layers than tensors: a damaged key makes nothing of its size before the family refuses it.
-    for i in 0..layers.min(from.tensors.len()) {
+    for i in 0..layers {
         importer.tensors(LAYER, [&format!("blk.{i}."), &format!("{prefix}layers.{i}.")], &sizes)?;
     }
     if drafts > 0 {
@@ -176,7 +225,11 @@ fn metadata(importer: &mut Importer<'_>, config: Config<'_>, layers: usize, draf
     importer.set("nextn_predict_layers", config.path("mtp_num_hidden_layers"), uint(drafts));
     let inner = config.size("linear_num_value_heads")?.saturating_mul(config.size("linear_value_head_dim")?);
     importer.set("ssm.inner_size", config.path("linear_value_head_dim"), uint(inner));
-    if let Some(kinds) = config.texts_opt("layer_types")? {
+    let kinds = config.texts_or_null("layer_types", layers)?;
+    if kinds.is_none() || config.has("full_attention_interval") {
+        importer.keys(config, &[INTERVAL])?;
+    }
+    if let Some(kinds) = kinds {
         let kinds = kinds.into_iter().map(|kind| match kind {
             "linear_attention" => Ok(MetaValue::Bool(true)),
             "full_attention" => Ok(MetaValue::Bool(false)),
@@ -186,39 +239,59 @@ fn metadata(importer: &mut Importer<'_>, config: Config<'_>, layers: usize, draf
         recurrent.extend(std::iter::repeat_n(MetaValue::Bool(false), drafts.min(1)));
         importer.set("attention.recurrent_layers", config.path("layer_types"), MetaValue::Array(recurrent));
     }
-    if config.bool_opt("attn_output_gate")? == Some(false) {
-        return Err(config.wrong("attn_output_gate", "true", "false"));
-    }
     rope(importer, config)
+}
+
+/// Checks flags that say which tensors there are.
+fn tensors_as_flagged(from: &HfCheckpoint, config: Config<'_>, prefix: &str, drafts: usize) -> Result<(), FamilyError> {
+    let attention = format!("{prefix}layers.");
+    let has_bias = |name: &String| name.starts_with(&attention) && name.ends_with(".self_attn.q_proj.bias");
+    let biased = from.tensors.keys().any(has_bias);
+    let own_table = from.tensors.contains_key("mtp.embed_tokens.weight");
+    let flags = [("attention_bias", biased, true), ("mtp_use_dedicated_embeddings", own_table, drafts > 0)];
+    for (key, found, read) in flags {
+        let said = config.bool_opt(key)?.unwrap_or(false);
+        if read && said != found {
+            let there = if found { "true, as there are such tensors" } else { "false, as there are no such tensors" };
+            return Err(config.wrong(key, there, &said.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// Newer files keep all of it in one object, older ones the base beside the scaling.
 fn rope(importer: &mut Importer<'_>, config: Config<'_>) -> Result<(), FamilyError> {
-    importer.keys(config, &[("rope.freq_base", "rope_theta")])?;
-    let rope = config.object("rope_parameters").or_else(|| config.object("rope_scaling"));
-    let rope = rope.unwrap_or(config);
-    importer.keys(rope, ROPE_KEYS)?;
-    for key in ["attention_factor", "mscale", "mscale_all_dim"] {
-        if let Some(found) = rope.get(key) {
-            return Err(rope.wrong(key, "the usual magnitude, so no such key", &found.to_string()));
-        }
+    const BASE: &str = "rope_theta";
+    const ORIGINAL: &str = "original_max_position_embeddings";
+    const SHARE: &str = "partial_rotary_factor";
+    // The reference prefers the older key.
+    let older = config.object_or_null("rope_scaling")?.filter(|object| !object.is_empty());
+    let rope = match older {
+        Some(older) => older,
+        None => config.object_or_null("rope_parameters")?.unwrap_or(config),
+    };
+    let holder = |key: &str| if rope.has(key) { rope } else { config };
+    if !holder(BASE).has(BASE) {
+        // No model of the family was trained with the base that the reference's library has for any model.
+        return Err(config.missing("rope_parameters.rope_theta", "a number"));
     }
-    if rope.bool_opt("truncate")? == Some(false) {
-        return Err(rope.wrong("truncate", "true: the ramp starts and ends at whole pairs", "false"));
-    }
-    let key = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
+    importer.keys(holder(BASE), &[Key::needed("rope.freq_base", BASE)])?;
+    importer.keys(rope, SCALING)?;
+    rope.refuse(&["attention_factor", "mscale", "mscale_all_dim"])?;
+    rope.fixed(&[("truncate", Fixed::Flag(true))])?;
+    let key = if rope.has("rope_type") { "rope_type" } else { "type" };
     if let Some(kind) = rope.text_opt(key)? {
         let kind = if kind == "default" { "none" } else { kind };
         importer.set("rope.scaling.type", rope.path(key), MetaValue::Text(kind.into()));
+        let (from, key) = if rope.has(ORIGINAL) { (rope, ORIGINAL) } else { (config, "max_position_embeddings") };
+        importer.keys(from, &[Key::needed("rope.scaling.original_context_length", key)])?;
     }
-    const SHARE: &str = "partial_rotary_factor";
-    let from = if rope.get(SHARE).is_some() { rope } else { config };
-    let share = from.number_opt(SHARE)?.unwrap_or(0.25);
+    let share = holder(SHARE).number_opt(SHARE)?.unwrap_or(0.25);
+    if !(0.0..=1.0).contains(&share) {
+        return Err(holder(SHARE).wrong(SHARE, "a number from 0 to 1", &share.to_string()));
+    }
     let turning = config.size("head_dim")? as f64 * share;
-    if !(0.0..=1e9).contains(&turning) {
-        return Err(from.wrong(SHARE, "a number from 0 to 1", &share.to_string()));
-    }
-    importer.set("rope.dimension_count", from.path(SHARE), MetaValue::Uint(turning as u64));
+    importer.set("rope.dimension_count", holder(SHARE).path(SHARE), MetaValue::Uint(turning as u64));
     Ok(())
 }
 
@@ -233,19 +306,35 @@ fn prefix(importer: &Importer<'_>) -> Result<&'static str, FamilyError> {
     })
 }
 
-/// Whether the output matrix is the embedding table, if the key says so: it may stand beside the text model's keys or among
+/// Whether the output matrix is the embedding table, which the key says: it may stand beside the text model's keys or among
 /// them, and where the two differ the tensors tell.
 fn tied(configs: [Config<'_>; 2]) -> Result<Option<bool>, FamilyError> {
     const TIED: &str = "tie_word_embeddings";
     let [outer, inner] = configs;
     match (outer.bool_opt(TIED)?, inner.bool_opt(TIED)?) {
         (Some(a), Some(b)) if a != b => Ok(None),
-        (outer, inner) => Ok(inner.or(outer)),
+        (outer, inner) => Ok(Some(inner.or(outer).unwrap_or(false))),
     }
 }
 
 fn experts(sizes: &Sizes) -> usize {
     sizes.experts
+}
+
+fn table(sizes: &Sizes) -> Vec<usize> {
+    vec![sizes.vocab, sizes.hidden]
+}
+
+fn as_it_is(_: &Sizes, of: WeightExpr) -> WeightExpr {
+    of
+}
+
+fn expert_in(sizes: &Sizes) -> Vec<usize> {
+    vec![sizes.expert_width, sizes.hidden]
+}
+
+fn expert_out(sizes: &Sizes) -> Vec<usize> {
+    vec![sizes.hidden, sizes.expert_width]
 }
 
 fn reshaped(of: WeightExpr, shape: &[usize]) -> WeightExpr {
@@ -278,8 +367,7 @@ fn qkv_rows(sizes: &Sizes, of: WeightExpr) -> WeightExpr {
 
 /// The file has an axis of 1 between channels and taps.
 fn conv_rows(sizes: &Sizes, of: WeightExpr) -> WeightExpr {
-    let channels = sizes.key_rows().saturating_mul(2).saturating_add(sizes.value_rows());
-    behind_keys(sizes, reshaped(of, &[channels, sizes.taps]), &[sizes.taps])
+    behind_keys(sizes, reshaped(of, &[sizes.channels(), sizes.taps]), &[sizes.taps])
 }
 
 fn value_rows(sizes: &Sizes, of: WeightExpr) -> WeightExpr {

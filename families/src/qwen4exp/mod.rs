@@ -60,7 +60,7 @@ impl Family for Qwen4Exp {
 
     fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
         let (config, target) = (Config::read(draft)?, Config::read(target)?);
-        config.sizes.fits(&target.sizes)?;
+        config.sizes.fits(draft, &target.sizes)?;
         let streams = format!("{LAYER_OUT}.{}", target.trunk_layers.saturating_sub(1));
         Ok(chain(&streams, draft_graph(draft, &config, Origin::DraftFile)?))
     }
@@ -87,8 +87,8 @@ impl Config {
     fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
         let sizes = DecoderSizes::read(checkpoint)?;
-        let trunk_layers = trunk_layers(&fields, sizes.layers)?;
-        let rope = RopeConfig::read(&fields, Pairing::Halves, sizes.key_dim)?;
+        let trunk_layers = trunk_layers(checkpoint, sizes.layers)?;
+        let rope = RopeConfig::read_given(&fields, Pairing::Halves, sizes.key_dim)?;
         Ok(Config {
             trunk_layers,
             hybrid: Hybrid::read(&fields, sizes.layers, trunk_layers)?,
@@ -98,7 +98,7 @@ impl Config {
             rope,
             delta_net: DeltaNetShape::read(&fields)?,
             experts: experts(&fields)?,
-            ngrams: NgramConfig::read(&fields, trunk_layers)?,
+            ngrams: NgramConfig::read(checkpoint, trunk_layers, sizes.vocab)?,
             sizes,
         })
     }

@@ -1,11 +1,11 @@
 //! Embeddings of the last few tokens together: rows of a hashed table, gated by the streams that they are added to.
 
-use bantam_family_api::{FamilyError, Fields};
+use bantam_family_api::{Checkpoint, FamilyError, Fields};
 use bantam_graph::{Act, GraphBuilder, HashHead, InputSource, NgramHash, ShortConv, StreamUpdate};
 use serde::Serialize;
 
 use super::streams::StreamConfig;
-use crate::blocks::{Projection, Tensors, extent, inverse_sqrt};
+use crate::blocks::{Projection, Tensors, extent, inverse_sqrt, token_id};
 
 /// The table's tensor.
 const TABLE: &str = "per_layer_token_embd";
@@ -26,14 +26,16 @@ pub(super) struct NgramConfig {
 }
 
 impl NgramConfig {
-    /// Reads `ple.*` and `embedding_length_per_layer_input`; without `ple.layers` there are no n-grams.
+    /// Reads `ple.*` and `embedding_length_per_layer_input`, for a vocabulary of so many tokens; without `ple.layers` there are no n-grams.
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(super) fn read(fields: &Fields<'_>, layers: usize) -> Result<Option<Self>, FamilyError> {
+    pub(super) fn read(checkpoint: &Checkpoint, layers: usize, vocab: usize) -> Result<Option<Self>, FamilyError> {
         const LAYERS: &str = "ple.layers";
+        let fields = &checkpoint.fields();
         let wrong = |found: &[u64]| fields.wrong(LAYERS, &format!("one of the {layers} layers"), &format!("{found:?}"));
         let layer = match fields.integers_opt(LAYERS)?.unwrap_or_default()[..] {
+            [] if checkpoint.has(&format!("{TABLE}.weight")) => return Err(wrong(&[])),
             [] => return Ok(None),
             [layer] => usize::try_from(layer).ok().filter(|i| *i < layers).ok_or_else(|| wrong(&[layer]))?,
             ref several => return Err(wrong(several)),
@@ -45,7 +47,7 @@ impl NgramConfig {
                 return Err(fields.wrong(key, "2 or more", &n.to_string()));
             }
         }
-        let boundary = extent(fields, "ple.eos_token_id").map(|id| id as u32)?;
+        let boundary = token_id(fields, "ple.eos_token_id", vocab)?;
         Ok(Some(NgramConfig {
             layer,
             longest,

@@ -51,12 +51,15 @@ fn rope_scaling_is_read_in_all_its_spellings() {
     assert_eq!(scaling(&[]), None);
     assert_eq!(scaling(&[("rope.scaling.factor", MetaValue::Float(4.0))]), linear);
     assert_eq!(scaling(&[("rope.scale_linear", MetaValue::Float(4.0))]), linear);
-    let typed = |kind| [("rope.scaling.type", text(kind)), ("rope.scaling.factor", MetaValue::Float(4.0))];
+    let typed = |kind| {
+        let context = ("rope.scaling.original_context_length", MetaValue::Uint(1024));
+        [("rope.scaling.type", text(kind)), ("rope.scaling.factor", MetaValue::Float(4.0)), context]
+    };
     assert_eq!(scaling(&typed("linear")), linear);
     assert_eq!(scaling(&typed("none")), None);
     let yarn = RopeScaling::Yarn {
         factor: 4.0,
-        original_context: 4096,
+        original_context: 1024,
         beta_fast: 32.0,
         beta_slow: 1.0,
         magnitude: 1.0 + 0.1 * 4_f32.ln(),
@@ -69,6 +72,8 @@ fn unknown_or_incomplete_rope_scaling_is_refused_by_key() {
     let mut llama = fixture("llama-dense");
     llama.set("rope.scaling.type", MetaValue::Text("yarn".into()));
     assert!(refusal(&llama).contains("llama.rope.scaling.factor"));
+    llama.set("rope.scaling.factor", MetaValue::Float(4.0));
+    assert!(refusal(&llama).contains("llama.rope.scaling.original_context_length"));
     llama.set("rope.scaling.type", MetaValue::Text("longrope".into()));
     assert!(refusal(&llama).contains("llama.rope.scaling.type"));
 }

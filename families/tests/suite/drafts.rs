@@ -300,7 +300,7 @@ fn a_draft_of_other_tokens_is_refused_with_both_sizes() {
     let width = table.shape[1];
     table.shape[0] += 1;
     table.data.extend(vec![0.0; width]);
-    let shape = format!("{:?}", table.shape);
+    let shape = target.checkpoint.shown(&table.shape);
     target.put("token_embd.weight", table);
     let draft = file.unwrap().checkpoint;
     let message = family(&draft.architecture).describe_draft(&draft, &target.checkpoint).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bantam_family_api::{Checkpoint, MetaValue, Model};
+use bantam_family_api::{Checkpoint, FamilyError, MetaValue, Model};
 use bantam_graph::Graph;
 use proptest::prelude::*;
 
@@ -60,11 +60,173 @@ fn a_misshapen_tensor_is_named_with_both_shapes() {
             let mut damaged = checkpoint.clone();
             let shape = &mut damaged.tensors.get_mut(tensor).unwrap().shape;
             *shape.last_mut().unwrap() += 2;
-            let found = format!("{shape:?}");
+            let found = checkpoint.shown(shape);
             let message = describe(&damaged).unwrap_err().to_string();
             assert!(message.contains(tensor.as_str()) && message.contains(&found), "{tensor}: {message}");
             if tensor != "token_embd.weight" {
-                assert!(message.contains(&format!("{:?}", meta.shape)), "{tensor}: {message}");
+                assert!(message.contains(&checkpoint.shown(&meta.shape)), "{tensor}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn as_many_entries_in_another_shape_are_refused() {
+    for checkpoint in &*CHECKPOINTS {
+        for (tensor, meta) in &checkpoint.tensors {
+            let reversed: Vec<usize> = meta.shape.iter().rev().copied().collect();
+            let deeper = [&meta.shape[..], &[1]].concat();
+            for shape in [reversed, deeper] {
+                let plain = |shape: &[usize]| shape.iter().copied().skip_while(|&n| n == 1).collect::<Vec<_>>();
+                if plain(&shape) == plain(&meta.shape) {
+                    continue;
+                }
+                let mut damaged = checkpoint.clone();
+                damaged.tensors.get_mut(tensor).unwrap().shape = shape.clone();
+                let refused = describe(&damaged).err().unwrap_or_else(|| panic!("{tensor} {shape:?} is taken"));
+                let message = refused.to_string();
+                let both = message.contains(tensor.as_str()) && message.contains(&damaged.shown(&shape));
+                assert!(both, "{tensor}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_of_a_type_that_no_weight_has_are_refused() {
+    for checkpoint in &*CHECKPOINTS {
+        for (tensor, meta) in checkpoint.tensors.iter().filter(|(_, meta)| meta.r#type != "I32") {
+            for ty in ["I8", "I32", "I64", "F64", "U8", ""] {
+                let mut damaged = checkpoint.clone();
+                damaged.tensors.get_mut(tensor).unwrap().r#type = ty.into();
+                let message =
+                    describe(&damaged).err().unwrap_or_else(|| panic!("{tensor} as {ty} is taken")).to_string();
+                let (name, expected) = (message.contains(tensor.as_str()), message.contains("F32, F16, BF16"));
+                assert!(name && expected && message.ends_with(ty), "{tensor}, {}: {message}", meta.r#type);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_draft_alone_is_refused_with_what_it_is_for() {
+    for (draft, target, _) in &*DRAFT_FILES {
+        let message = describe(draft).unwrap_err().to_string();
+        assert!(message.contains("--draft") && message.contains(&target.architecture), "{message}");
+    }
+}
+
+/// The keys of an architecture, without it, and their values.
+fn keys(checkpoint: &Checkpoint) -> impl Iterator<Item = (&str, &MetaValue)> {
+    let of_family = |(key, value)| Some((str::strip_prefix(key, &checkpoint.architecture)?.strip_prefix('.')?, value));
+    checkpoint.metadata.iter().map(|(key, value)| (key.as_str(), value)).filter_map(of_family)
+}
+
+fn with(checkpoint: &Checkpoint, key: &str, value: MetaValue) -> Checkpoint {
+    let mut damaged = checkpoint.clone();
+    damaged.metadata.insert(format!("{}.{key}", checkpoint.architecture), value);
+    damaged
+}
+
+fn refused_by_key(damaged: &Checkpoint, key: &str, what: &str) {
+    let name = format!("{}.{key}", damaged.architecture);
+    let message = describe(damaged).err().unwrap_or_else(|| panic!("{name} {what} is taken")).to_string();
+    assert!(message.contains(&name), "{name} {what}: {message}");
+}
+
+/// Keys that say nothing of what is computed.
+const UNREAD: &[&str] = &[
+    "embedding_length_out",
+    "ple.image_token_id",
+    "rope.scaling.finetuned",
+    "rope.scaling.yarn_attn_factor",
+    "vocab_size",
+];
+
+#[test]
+fn numbers_beyond_sense_are_refused_by_key() {
+    for checkpoint in &*CHECKPOINTS {
+        let numbers = keys(checkpoint).filter(|(_, value)| matches!(value, MetaValue::Float(_)));
+        for (key, _) in numbers.filter(|(key, _)| !UNREAD.contains(key)) {
+            for x in [1e30, -1e30, f64::NAN, f64::INFINITY] {
+                refused_by_key(&with(checkpoint, key, MetaValue::Float(x)), key, &x.to_string());
+            }
+        }
+        let epsilon = keys(checkpoint).map(|(key, _)| key).filter(|key| key.ends_with("epsilon"));
+        epsilon.for_each(|key| refused_by_key(&with(checkpoint, key, MetaValue::Float(0.0)), key, "0"));
+        let bases = keys(checkpoint).map(|(key, _)| key).filter(|key| key.contains("freq_base"));
+        bases.for_each(|key| refused_by_key(&with(checkpoint, key, MetaValue::Float(1e-38)), key, "1e-38"));
+    }
+}
+
+#[test]
+fn arrays_of_another_length_or_type_are_refused_by_key() {
+    // Its rest is of blocks that drafts have.
+    let may_go_on = |checkpoint: &Checkpoint, key| checkpoint.architecture == "deepseek4" && key == RATIOS;
+    const RATIOS: &str = "attention.compress_ratios";
+    const SECTIONS: &str = "rope.dimension_sections";
+    for checkpoint in &*CHECKPOINTS {
+        for (key, value) in keys(checkpoint) {
+            let MetaValue::Array(values) = value else { continue };
+            let mut wrong = values.clone();
+            wrong[0] = MetaValue::Text("x".into());
+            refused_by_key(&with(checkpoint, key, MetaValue::Array(wrong)), key, "with a text");
+            refused_by_key(&with(checkpoint, key, MetaValue::Array(vec![])), key, "empty");
+            let longer = [&values[..], &values[..1]].concat();
+            if !may_go_on(checkpoint, key) {
+                refused_by_key(&with(checkpoint, key, MetaValue::Array(longer)), key, "longer");
+            }
+            let blocks = keys(checkpoint).find(|(key, _)| *key == "block_count").unwrap().1;
+            if key != SECTIONS && (MetaValue::Uint(values.len() as u64) == *blocks || key.starts_with("ple.head")) {
+                let shorter = values[1..].to_vec();
+                refused_by_key(&with(checkpoint, key, MetaValue::Array(shorter)), key, "shorter");
+            }
+        }
+    }
+}
+
+#[test]
+fn limits_below_0_are_refused_by_key() {
+    for checkpoint in &*CHECKPOINTS {
+        for (key, value) in keys(checkpoint).filter(|(key, _)| key.starts_with("swiglu_clamp")) {
+            let MetaValue::Array(mut values) = value.clone() else { panic!("{key}") };
+            values[1] = MetaValue::Float(-1.0);
+            refused_by_key(&with(checkpoint, key, MetaValue::Array(values)), key, "of -1");
+        }
+    }
+}
+
+/// Keys that their documentation gives a meaning to where they are missing, with the architectures of which that is true.
+const OPTIONAL: &[(&str, &[&str])] = &[
+    ("attention.group_norm_groups", &["k2-horizon"]),
+    ("attention.sliding_window", &["gemma3"]),
+    ("attention.sliding_window_pattern", &["muse-glimmer"]),
+    ("expert_weights_norm", &["k2-horizon"]),
+    ("expert_weights_scale", &["k2-horizon"]),
+    ("final_logit_softcapping", &["gemma3", "gemma4", "muse-glimmer"]),
+    ("rope.freq_base", &["gemma3", "gemma4", "llama", "muse-glimmer", "qwen3", "qwen3moe"]),
+    ("rope.freq_base_swa", &["gemma3", "gemma4"]),
+    ("rope.scaling.yarn_beta_fast", &["k2-horizon"]),
+    ("rope.scaling.yarn_beta_slow", &["k2-horizon"]),
+    ("swiglu_clamp_exp", &["bailingmoe3"]),
+    ("swiglu_clamp_shexp", &["bailingmoe3"]),
+];
+
+#[test]
+fn a_key_whose_absence_would_change_what_is_computed_is_needed() {
+    for checkpoint in &*CHECKPOINTS {
+        let whole = describe(checkpoint).unwrap();
+        let architecture = checkpoint.architecture.as_str();
+        for (key, _) in keys(checkpoint) {
+            let mut damaged = checkpoint.clone();
+            damaged.metadata.remove(&format!("{architecture}.{key}"));
+            match describe(&damaged) {
+                Ok(model) => {
+                    let optional = OPTIONAL.iter().any(|(name, of)| *name == key && of.contains(&architecture));
+                    let same = model.text == whole.text && model.draft == whole.draft;
+                    assert!(same || optional, "{architecture}.{key} is not missed");
+                }
+                Err(e) => assert!(matches!(e, FamilyError::Key { .. } | FamilyError::Tensor { .. }), "{key}: {e}"),
             }
         }
     }

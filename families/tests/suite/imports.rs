@@ -241,6 +241,13 @@ fn an_unknown_class_is_answered_with_the_known_ones() {
 fn another_variant_of_bailing_is_refused_by_the_key_of_the_file() {
     let fixture = FIXTURES.iter().find(|fixture| fixture.gguf.name == "bailingmoe3-flash").unwrap();
     for (key, value) in [
+        ("hidden_act", json!("gelu")),
+        ("linear_silu", json!(false)),
+        ("moe_router_enable_expert_bias", json!(false)),
+        ("topk_method", json!("greedy")),
+        ("rope_interleave", json!(false)),
+        ("layer_types", json!(vec!["full_attention"; 6])),
+        ("share_expert_swiglu_limit_list", json!([0, 0, 0, 0, 0, 0, 0, 0])),
         ("no_kda_lora", json!(false)),
         ("kda_safe_gate", json!(false)),
         ("kda_lower_bound", json!(0)),
@@ -270,6 +277,148 @@ fn an_incomplete_last_group_of_bailing_attends() {
     let import = bantam_families::import(&checkpoint).unwrap().checkpoint;
     let kv_heads = MetaValue::Array([0, 0, 0, 1, 1, 1].map(MetaValue::Uint).into());
     assert_eq!(import.metadata["bailingmoe3.attention.head_count_kv"], kv_heads);
+}
+
+/// The keys of a checkpoint that its text model is read from.
+fn read_config(config: &mut serde_json::Map<String, Value>) -> &mut serde_json::Map<String, Value> {
+    if config.contains_key("text_config") { text_config(config) } else { config }
+}
+
+fn refused_by_key(checkpoint: &HfCheckpoint, key: &str, what: &str) {
+    let message = describe(checkpoint).err().unwrap_or_else(|| panic!("{key} {what} is taken")).to_string();
+    assert!(message.contains("config.json: ") && message.contains(key), "{key} {what}: {message}");
+}
+
+/// Keys that say nothing of what is computed.
+const UNREAD: &[&str] = &[
+    "attention_dropout",
+    "dtype",
+    "embedding_dropout",
+    "eos_token_id",
+    "initializer_range",
+    "mamba_ssm_dtype",
+    "model_type",
+    "mtp_loss_scaling_factor",
+    "output_dropout",
+    "output_router_logits",
+    "pad_token_id",
+    "router_aux_loss_coef",
+    "router_dtype",
+    "seq_aux",
+    "use_cache",
+];
+
+/// Keys that have lost their meaning in the version of Bailing that is described.
+const UNREAD_OF_BAILING: &[&str] = &[
+    "group_norm_size",
+    "max_window_layers",
+    "num_key_value_heads",
+    "num_kv_heads_for_linear_attn",
+    "partial_rotary_factor",
+    "qk_head_dim",
+    "rotary_dim",
+    "use_qk_norm",
+];
+
+#[test]
+fn a_key_of_another_type_is_refused_unless_nothing_reads_it() {
+    for fixture in &*FIXTURES {
+        let keys: Vec<String> = read_config(&mut fixture.checkpoint.config.clone()).keys().cloned().collect();
+        let bailing = fixture.gguf.name.starts_with("bailing");
+        let unread = |key: &str| UNREAD.contains(&key) || bailing && UNREAD_OF_BAILING.contains(&key);
+        for key in keys.iter().filter(|key| !unread(key)) {
+            let other_object = if key.starts_with("rope_") { json!({"rope_theta": {}}) } else { json!({"a": 1}) };
+            for value in [other_object, json!([{}]), json!(-1e9), json!("x")] {
+                let mut damaged = fixture.checkpoint.clone();
+                read_config(&mut damaged.config).insert(key.clone(), value.clone());
+                refused_by_key(&damaged, key, &value.to_string());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_of_another_type_is_not_taken_for_none() {
+    let dense = &qwen35("qwen35-dense").checkpoint;
+    let mut whole = dense.clone();
+    whole.config.insert("text_config".into(), json!([]));
+    refused_by_key(&whole, "text_config", "as a list");
+    for value in [json!("x"), json!([]), json!(5), json!(true)] {
+        for key in ["rope_parameters", "rope_scaling"] {
+            let mut damaged = dense.clone();
+            text_config(&mut damaged.config).insert(key.into(), value.clone());
+            refused_by_key(&damaged, &format!("text_config.{key}"), &value.to_string());
+            let mut damaged = qwen35("bailingmoe3-tiny").checkpoint.clone();
+            damaged.config.insert(key.into(), value.clone());
+            refused_by_key(&damaged, key, &value.to_string());
+        }
+    }
+}
+
+#[test]
+fn the_base_of_positions_is_never_guessed() {
+    let dense = &qwen35("qwen35-dense").checkpoint;
+    let rope = |config: &mut HfCheckpoint, value: Option<Value>| match value {
+        Some(value) => drop(text_config(&mut config.config).insert("rope_parameters".into(), value)),
+        None => drop(text_config(&mut config.config).remove("rope_parameters")),
+    };
+    for value in [None, Some(Value::Null), Some(json!({})), Some(json!({"rope_type": "default"}))] {
+        let mut damaged = dense.clone();
+        rope(&mut damaged, value.clone());
+        refused_by_key(&damaged, "rope_parameters.rope_theta", &format!("{value:?}"));
+    }
+    for value in [Value::Null, json!("x"), json!(0), json!(-1)] {
+        let mut damaged = dense.clone();
+        text_config(&mut damaged.config)["rope_parameters"]["rope_theta"] = value.clone();
+        refused_by_key(&damaged, "text_config.rope_parameters.rope_theta", &value.to_string());
+    }
+    let mut older = dense.clone();
+    rope(&mut older, None);
+    text_config(&mut older.config).insert("rope_theta".into(), json!(1e7));
+    assert_eq!(describe(&older).unwrap().text, describe(dense).unwrap().text);
+}
+
+#[test]
+fn a_tensor_is_refused_by_its_shape_in_the_files_however_many_entries_it_has() {
+    for fixture in &*FIXTURES {
+        for (tensor, meta) in fixture.checkpoint.tensors.iter().filter(|(name, _)| in_text_model(name)) {
+            let reversed: Vec<usize> = meta.shape.iter().rev().copied().collect();
+            let flat = vec![meta.shape.iter().product()];
+            let deeper = [&meta.shape[..], &[1]].concat();
+            for shape in [reversed, flat, deeper] {
+                // A list of decays may have any axes of 1.
+                let same = shape == meta.shape || tensor.ends_with("A_log") && fixture.gguf.name.starts_with("bailing");
+                if same {
+                    continue;
+                }
+                let mut damaged = fixture.checkpoint.clone();
+                damaged.tensors.get_mut(tensor).unwrap().shape = shape.clone();
+                let message =
+                    describe(&damaged).err().unwrap_or_else(|| panic!("{tensor} {shape:?} is taken")).to_string();
+                let (found, expected) = (format!("found {shape:?}"), format!("shape {:?}", meta.shape));
+                let said = message.contains(tensor.as_str()) && message.contains(&found) && message.contains(&expected);
+                assert!(said, "{tensor}: {message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_variant_of_qwen_is_refused_by_the_key_of_the_file() {
+    for (key, value) in [
+        ("hidden_act", json!("gelu")),
+        ("hidden_act", json!(0)),
+        ("norm_topk_prob", json!(false)),
+        ("attention_bias", json!(true)),
+        ("mtp_use_dedicated_embeddings", json!(true)),
+        ("mlp_only_layers", json!([0])),
+        ("decoder_sparse_step", json!(2)),
+        ("layer_types", json!([])),
+    ] {
+        let mut damaged = qwen35("qwen35moe-mtp").checkpoint.clone();
+        text_config(&mut damaged.config).insert(key.into(), value.clone());
+        refused_by_key(&damaged, &format!("text_config.{key}"), &value.to_string());
+    }
 }
 
 fn json_value() -> impl Strategy<Value = Value> {

@@ -126,9 +126,9 @@ fn factors_of_bailing_are_bounded_in_the_layers_that_say_so() {
     };
     let late = Some(GluLimit::AfterAct(0.7));
     assert_eq!(limits(&|_| {}), [None, None, late, late]);
-    let short = MetaValue::Array([0.0, 0.0, 3.0].map(MetaValue::Float).into());
+    let early = MetaValue::Array([0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0].map(MetaValue::Float).into());
     assert_eq!(
-        limits(&|f| f.set("swiglu_clamp_exp", short.clone())),
+        limits(&|f| f.set("swiglu_clamp_exp", early.clone())),
         [Some(GluLimit::AfterAct(3.0)), None, None, None]
     );
     assert_eq!(limits(&|f| drop(f.checkpoint.metadata.remove("bailingmoe3.swiglu_clamp_exp"))), [None; 4]);

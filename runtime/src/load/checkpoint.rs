@@ -1,6 +1,6 @@
 //! From a GGUF file to what families see of it.
 
-use bantam_family_api::{Checkpoint, MetaValue, TensorMeta};
+use bantam_family_api::{AxisOrder, Checkpoint, MetaValue, TensorMeta};
 use bantam_gguf::{Array, GgufError, GgufFile, TensorInfo, Value};
 
 /// Arrays longer than this are vocabularies and the like: families get only their type and length.
@@ -16,6 +16,7 @@ pub fn checkpoint(file: &GgufFile) -> Result<Checkpoint, GgufError> {
         architecture: metadata.require::<&str>("general.architecture")?.into(),
         metadata: metadata.iter().map(|(key, value)| (key.into(), meta_value(value))).collect(),
         tensors: file.tensors().iter().map(|tensor| (tensor.name.clone(), tensor_meta(tensor))).collect(),
+        axes: AxisOrder::FastestFirst,
     })
 }
 

@@ -68,7 +68,19 @@ pub(super) fn draft(config: &ProbeConfig, choice: &DraftChoice) -> Result<DraftR
         DraftMethod::Chain { shift, .. } => drafting.chain(&config.tokens, seen, shift, config.greedy),
         DraftMethod::Block { size, mask_token, .. } => drafting.block(seen, last, size, mask_token),
     };
-    report.map_err(|e| failed(&e))
+    numbers(report.map_err(|e| failed(&e))?, choice)
+}
+
+/// Refuses logits that are not numbers, as the engine does the model's: nothing can be chosen by them.
+fn numbers(report: DraftReport, choice: &DraftChoice) -> Result<DraftReport, ProbeError> {
+    if !report.logits.iter().any(|logit| logit.is_nan()) {
+        return Ok(report);
+    }
+    let why = "the draft's logits are not numbers (NaN): its file is damaged, or its weights overflow";
+    Err(match choice {
+        DraftChoice::File(path) => ProbeError::Draft(format!("{}: {why}", path.display())),
+        DraftChoice::BuiltIn => ProbeError::Failed(why.into()),
+    })
 }
 
 fn block_size(draft: &Draft) -> usize {

@@ -3,7 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use bantam_runtime::probe::{DraftChoice, DraftReport, ProbeConfig, ProbeError, run};
+use bantam_gguf::GgufFile;
+use bantam_runtime::{
+    load,
+    probe::{DraftChoice, DraftReport, ProbeConfig, ProbeError, run},
+};
 use serde_json::Value;
 
 fn fixtures() -> PathBuf {
@@ -132,5 +136,43 @@ async fn a_file_that_drafts_for_other_models_is_refused_by_flag_and_file() {
     let refusal = refusal.to_string();
     for named in ["--draft: ", "deepseek4-mtp", "does not draft for `llama`"] {
         assert!(refusal.contains(named), "{named}: {refusal}");
+    }
+}
+
+/// A copy of a draft's file in which a tensor holds nothing but NaN.
+fn without_numbers(file: &Path, tensor: &str, folder: &Path) -> PathBuf {
+    let parsed = GgufFile::open(file).unwrap();
+    let info = parsed.tensors().iter().find(|info| info.name == tensor).unwrap();
+    let data = parsed.tensor_bytes(info).unwrap();
+    let mut bytes = std::fs::read(file).unwrap();
+    let start = bytes.windows(data.len()).position(|window| window == data).unwrap();
+    let nan = f32::NAN.to_le_bytes();
+    bytes[start..start + data.len()].iter_mut().zip(nan.iter().cycle()).for_each(|(byte, of_nan)| *byte = *of_nan);
+    let damaged = folder.join("draft.gguf");
+    std::fs::write(&damaged, bytes).unwrap();
+    damaged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draft_whose_logits_are_not_numbers_is_refused_by_flag_and_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = fixtures().join("models/qwen35-mtp");
+    let damaged = without_numbers(&models.join("draft.gguf"), "blk.3.nextn.eh_proj.weight", folder.path());
+    let config = ProbeConfig {
+        draft: Some(DraftChoice::File(damaged.clone())),
+        ..ProbeConfig::new(models.join("model.gguf"), vec![1, 2, 3, 4, 5])
+    };
+    let refusal = run(config).await.unwrap_err().to_string();
+    for named in ["--draft: ", damaged.to_str().unwrap(), "NaN"] {
+        assert!(refusal.contains(named), "{named}: {refusal}");
+    }
+}
+
+#[test]
+fn a_draft_opened_as_a_model_is_refused_with_the_flag_for_it() {
+    let beside = folders("models").into_iter().map(|folder| folder.join("draft.gguf")).filter(|file| file.is_file());
+    for file in beside.chain(folders("drafts").into_iter().map(|folder| folder.join("model.gguf"))) {
+        let refusal = load::open(&file).unwrap_err().to_string();
+        assert!(refusal.contains("--draft") && refusal.contains(file.to_str().unwrap()), "{refusal}");
     }
 }

@@ -86,6 +86,39 @@ fn the_texts_beside_the_tensors_are_read() {
     }
 }
 
+/// A copy of a directory in which a tensor, of as many entries as before, says another shape.
+fn reshaped(of: &Path, tensor: &str, shape: &[usize]) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(of).unwrap().map(Result::unwrap) {
+        let mut bytes = fs::read(entry.path()).unwrap();
+        if entry.path().extension().is_some_and(|ending| ending == "safetensors") {
+            let end = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+            let mut header: Value = serde_json::from_slice(&bytes[8..end]).unwrap();
+            header[tensor]["shape"] = json!(shape);
+            let header = header.to_string().into_bytes();
+            bytes = [&(header.len() as u64).to_le_bytes()[..], &header, &bytes[end..]].concat();
+        }
+        fs::write(copy.path().join(entry.file_name()), bytes).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_tensor_in_another_layout_is_refused_with_both_shapes_as_the_files_write_them() {
+    for (model, tensor, found, expected) in [
+        ("qwen35-mtp", "model.language_model.layers.0.linear_attn.in_proj_a.weight", &[64, 4][..], "[4, 64]"),
+        ("qwen35-mtp", "model.language_model.layers.0.linear_attn.conv1d.weight", &[512], "[128, 1, 4]"),
+        ("bailingmoe3-tiny", "model.layers.2.attention.kv_b_proj.weight", &[24, 128], "[128, 24]"),
+    ] {
+        let folder = fixtures().into_iter().find(|folder| folder.ends_with(model)).unwrap();
+        let damaged = reshaped(&folder.join("hf"), tensor, found);
+        let message = open(damaged.path()).unwrap_err().to_string();
+        let said = format!("tensor `{tensor}`: expected shape {expected}, found {found:?}");
+        assert!(message.contains(&said), "{message}");
+        assert!(message.starts_with(damaged.path().to_str().unwrap()), "{message}");
+    }
+}
+
 /// A file with this header and so many bytes of data.
 fn file(header: &Value, data: usize) -> Vec<u8> {
     let header = header.to_string().into_bytes();

@@ -39,8 +39,26 @@ impl MetaValue {
             MetaValue::Int(v) => format!("the integer {v}"),
             MetaValue::Float(v) => format!("the number {v}"),
             MetaValue::Text(v) => format!("the text {v:?}"),
-            MetaValue::Array(v) => format!("an array of {}", v.len()),
+            MetaValue::Array(v) => format!("an array of {}: [{}]", v.len(), MetaValue::first_of(v)),
             MetaValue::Omitted { length, .. } => format!("an array of {length}"),
+        }
+    }
+
+    /// The first elements of an array.
+    fn first_of(array: &[MetaValue]) -> String {
+        const SHOWN: usize = 8;
+        let shown: Vec<String> = array.iter().take(SHOWN).map(MetaValue::literal).collect();
+        shown.join(", ") + if array.len() > SHOWN { ", …" } else { "" }
+    }
+
+    fn literal(&self) -> String {
+        match self {
+            MetaValue::Bool(v) => v.to_string(),
+            MetaValue::Uint(v) => v.to_string(),
+            MetaValue::Int(v) => v.to_string(),
+            MetaValue::Float(v) => v.to_string(),
+            MetaValue::Text(v) => format!("{v:?}"),
+            MetaValue::Array(_) | MetaValue::Omitted { .. } => "[…]".into(),
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use bantam_gguf::GgufFile;
 use bantam_text::{
-    Capabilities, ChatTemplate, DateTime, RenderInput, Segment, Specials, Tokenizer, local_now, prepare_messages,
+    Capabilities, ChatTemplate, DateTime, RESERVED_VARIABLES, RenderInput, Segment, Specials, Tokenizer, local_now,
+    prepare_messages,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -298,6 +299,19 @@ proptest! {
             let segments: Vec<_> = texts.iter().map(|text| Segment { text: text.clone(), specials }).collect();
             let whole = tokenizer.encode(&texts.concat(), specials).unwrap();
             prop_assert_eq!(tokenizer.encode_segments(&segments).unwrap(), whole);
+        }
+    }
+}
+
+#[test]
+fn no_variable_takes_the_place_of_the_conversation() {
+    for recorded in TEMPLATES.iter() {
+        for name in RESERVED_VARIABLES {
+            let mut input = recorded.input(&json!([{"role": "user", "content": "hi"}]));
+            input.kwargs.insert(name.to_owned(), json!([]));
+            let refused = recorded.template.render(&input, local_now()).unwrap_err().to_string();
+            assert!(refused.contains(&format!("`{name}`")), "{refused}");
+            assert!(recorded.template.render_marked(&input, &SMOLLM2, local_now()).is_err());
         }
     }
 }

@@ -32,6 +32,12 @@ pub enum TemplateError {
         /// Where.
         line: usize,
     },
+    /// A variable that is not the caller's to set.
+    #[error("the variable `{name}` is the renderer's own: give it in its own place, not among the further variables")]
+    Reserved {
+        /// Its name.
+        name: &'static str,
+    },
     /// The template takes too many steps, or makes too much text or too large values.
     #[error(
         "the chat template takes more steps or memory than allowed (template line {line}); it may loop without end"

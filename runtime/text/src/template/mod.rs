@@ -38,6 +38,10 @@ const TOOL_USE: &str = "tool_use";
 /// Longest template that is read, in bytes; the longest known one has a third of it.
 const MAX_SOURCE: usize = 128 << 10;
 
+/// Names that [`RenderInput::kwargs`] may not have: what they stand for is given elsewhere, as in transformers.
+pub const RESERVED_VARIABLES: [&str; 7] =
+    ["messages", "conversation", "tools", "chat_template", "continue_final_message", "tokenize", "return_dict"];
+
 /// A model's chat template, or its set of them.
 #[derive(Debug)]
 pub struct ChatTemplate {
@@ -53,7 +57,7 @@ pub struct RenderInput {
     pub messages: Vec<serde_json::Value>,
     /// The tools, as the chat API has them; `None` if there are none.
     pub tools: Option<serde_json::Value>,
-    /// Further variables: `add_generation_prompt`, `enable_thinking`, …
+    /// Further variables: `add_generation_prompt`, `enable_thinking`, …, none of [`RESERVED_VARIABLES`].
     pub kwargs: serde_json::Map<String, serde_json::Value>,
     /// Special tokens by name (`bos_token`, …): [`Tokenizer::special_tokens`](crate::Tokenizer::special_tokens).
     pub special_tokens: BTreeMap<String, String>,
@@ -109,6 +113,9 @@ impl ChatTemplate {
         input: &RenderInput,
         now: DateTime,
     ) -> Result<String, TemplateError> {
+        if let Some(name) = RESERVED_VARIABLES.into_iter().find(|name| input.kwargs.contains_key(*name)) {
+            return Err(TemplateError::Reserved { name });
+        }
         let strftime = move |state: &State<'_, '_>, format: &str| clock::strftime(state, now, format);
         context.entry("strftime_now".to_owned()).or_insert_with(|| Value::from_function(strftime));
         let name = if input.tools.is_some() && self.sources.contains_key(TOOL_USE) { TOOL_USE } else { DEFAULT };

@@ -37,7 +37,7 @@ impl Tokenizer {
     /// What is no JSON, lacks a vocabulary, or is refused by the `tokenizers` library.
     pub fn from_hf_json(tokenizer: &[u8], config: Option<&[u8]>) -> Result<Self, TokenizerError> {
         let description = parse("tokenizer.json", tokenizer)?;
-        let config = config.map_or(Ok(Json::Null), |config| parse("tokenizer_config.json", config))?;
+        let config = config.map_or(Ok(Json::Null), settings)?;
         let added = added_tokens(&description)?;
         let vocabulary = vocabulary(&description, &added)?;
         let framing = framing(&description, &config, &vocabulary);
@@ -61,6 +61,13 @@ impl Tokenizer {
 
 fn parse(file: &str, json: &[u8]) -> Result<Json, TokenizerError> {
     serde_json::from_slice(json).map_err(|error| invalid(file, format!("expected JSON, found: {error}")))
+}
+
+/// The values of a tokenizer_config.json.
+fn settings(json: &[u8]) -> Result<Json, TokenizerError> {
+    const FILE: &str = "tokenizer_config.json";
+    let settings = parse(FILE, json)?;
+    if settings.is_object() { Ok(settings) } else { Err(invalid(FILE, "expected an object, found another value")) }
 }
 
 fn invalid(key: &str, reason: impl Into<String>) -> TokenizerError {

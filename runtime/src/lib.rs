@@ -17,5 +17,6 @@ pub mod probe;
 mod resident;
 pub mod sampling;
 pub mod snapshot;
+pub mod words;
 
 pub use os::available_memory;

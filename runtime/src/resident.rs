@@ -95,6 +95,7 @@ fn describe(
         tracing::warn!("{why}; chat is refused");
     }
     let generation = of_generation_config(&config.model)?;
+    let recommended_ends = generation.end_tokens_below(program.vocab(), &config.model);
     let sampling = match &loaded.files {
         ModelFiles::Gguf(file) => or(generation.sampling, &of_metadata(file.metadata(), &config.model)?),
         ModelFiles::Directory(_) => generation.sampling,
@@ -102,8 +103,13 @@ fn describe(
     let recommended = SamplingOverrides { suppress: Some(tokenizer.suppressed().to_vec()), ..sampling };
     let sampling = SamplingDefaults { flags: config.sampling.clone(), model: recommended };
     sampling.origins().map_err(|e| e.to_string())?;
+    let biases = config.sampling.logit_bias.iter().flatten();
+    if let Some((token, _)) = biases.into_iter().find(|(token, _)| *token as usize >= program.vocab()) {
+        let vocab = program.vocab();
+        return Err(format!("--logit-bias: there is no token {token}, expected ids below {vocab}"));
+    }
     let mut end_tokens = tokenizer.end_ids();
-    end_tokens.extend(generation.end_tokens);
+    end_tokens.extend(recommended_ends);
     end_tokens.extend(loaded.model.chat.stop_tokens.iter().filter_map(|spelling| tokenizer.token_to_id(spelling)));
     end_tokens.sort_unstable();
     end_tokens.dedup();

@@ -80,6 +80,10 @@ pub struct Step {
     pub taps: bool,
 }
 
+fn gib(count: usize, bytes: usize) -> f64 {
+    count as f64 * bytes as f64 / (1u64 << 30) as f64
+}
+
 /// Why a step was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
@@ -90,7 +94,10 @@ pub enum StepError {
     #[error("the program failed and cannot go on: {0}")]
     Failed(String),
     /// The pool cannot grow.
-    #[error("state group {group}: no memory for {pages} pages of {page_bytes} bytes; lower --context or --parallel")]
+    #[error(
+        "KV cache: the system gives no {:.2} GiB of memory (state group {group}: {pages} pages of {page_bytes} bytes)",
+        gib(*.pages, *.page_bytes)
+    )]
     Memory {
         /// The group.
         group: usize,
@@ -100,7 +107,10 @@ pub enum StepError {
         page_bytes: usize,
     },
     /// There is no memory for recurrent state.
-    #[error("recurrent state: no memory for {slots} slots of {slot_bytes} bytes; lower --parallel")]
+    #[error(
+        "recurrent state: the system gives no {:.2} GiB of memory ({slots} slots of {slot_bytes} bytes)",
+        gib(*.slots, *.slot_bytes)
+    )]
     SlotMemory {
         /// Slots asked for.
         slots: usize,

@@ -176,6 +176,7 @@ impl Pump {
         let report = |&(token, logprob): &(u32, f32)| TokenLogprob {
             token,
             bytes: self.context.tokenizer.token_bytes(token, false).into(),
+            shown: !self.context.tokenizer.token_bytes(token, true).is_empty(),
             logprob,
             top: Vec::new(),
         };

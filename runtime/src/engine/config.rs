@@ -34,6 +34,8 @@ pub struct EngineConfig {
     pub batch: usize,
     /// Memory for sequences' state in MiB; 0: half of what is free once the weights are loaded.
     pub kv_mib: usize,
+    /// Keep the state of ended conversations for those that go on from it, as far as memory allows.
+    pub keep_prefixes: bool,
     /// Most tokens of a sequence that a step computes on trial.
     pub(crate) max_tentative: usize,
     /// Room for the logits of every row of a step, for probes.
@@ -58,6 +60,7 @@ impl EngineConfig {
             sampling: SamplingOverrides::default(),
             batch: 512,
             kv_mib: 0,
+            keep_prefixes: true,
             max_tentative: 0,
             all_logits: false,
             beyond_model_context: false,

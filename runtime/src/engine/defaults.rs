@@ -1,6 +1,6 @@
 //! Sampling options from where they may come: the request, the server's flags, the model's own files, the built-in ones.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bantam_gguf::Metadata;
 use serde_json::{Value, json};
@@ -68,13 +68,32 @@ pub(crate) struct GenerationConfig {
     pub(crate) end_tokens: Vec<u32>,
 }
 
+impl GenerationConfig {
+    /// The end tokens that a vocabulary of this size has; others are warned of.
+    pub(crate) fn end_tokens_below(&self, vocab: usize, model: &Path) -> Vec<u32> {
+        let (known, unknown): (Vec<u32>, Vec<u32>) = self.end_tokens.iter().partition(|id| (**id as usize) < vocab);
+        if !unknown.is_empty() {
+            let file = generation_file(model);
+            tracing::warn!(
+                "{}: eos_token_id names {unknown:?}, expected ids below {vocab}; passed over",
+                file.display()
+            );
+        }
+        known
+    }
+}
+
+fn generation_file(model: &Path) -> PathBuf {
+    const FILE: &str = "generation_config.json";
+    if model.is_dir() { model.join(FILE) } else { model.with_file_name(FILE) }
+}
+
 /// The `generation_config.json` beside a model file, or in a model's directory.
 ///
 /// # Errors
 /// A file that is there and cannot be read, or holds a value of another type.
 pub(crate) fn of_generation_config(model: &Path) -> Result<GenerationConfig, String> {
-    const FILE: &str = "generation_config.json";
-    let path = if model.is_dir() { model.join(FILE) } else { model.with_file_name(FILE) };
+    let path = generation_file(model);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
@@ -82,6 +101,9 @@ pub(crate) fn of_generation_config(model: &Path) -> Result<GenerationConfig, Str
         Err(e) => return Err(named(&e)),
     };
     let config: Value = serde_json::from_slice(&bytes).map_err(|e| named(&e))?;
+    if !config.is_object() {
+        return Err(named(&"expected an object, found another value"));
+    }
     let given = from_generation_config(&config).map_err(|e| named(&e))?;
     Ok(GenerationConfig { sampling: usable(given.sampling, &path, |field| field), ..given })
 }
@@ -105,14 +127,20 @@ fn usable(mut given: SamplingOverrides, file: &Path, key: impl Fn(&str) -> &str)
 }
 
 fn from_generation_config(config: &Value) -> Result<GenerationConfig, String> {
+    // Without draws there is no spread: the likeliest token each time.
+    let greedy = match config.get("do_sample") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(draws)) => !draws,
+        Some(other) => return Err(format!("`do_sample` must be true or false, found {other}")),
+    };
     let number = |key: &str| match config.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => value.as_f64().map(Some).ok_or_else(|| format!("`{key}` must be a number, found {value}")),
     };
     Ok(GenerationConfig {
         sampling: SamplingOverrides {
-            temperature: number("temperature")?.map(|x| x as f32),
-            top_k: number("top_k")?.map(|x| x as usize),
+            temperature: if greedy { Some(0.0) } else { number("temperature")?.map(|x| x as f32) },
+            top_k: top_k(config)?,
             top_p: number("top_p")?.map(|x| x as f32),
             min_p: number("min_p")?.map(|x| x as f32),
             repetition_penalty: number("repetition_penalty")?.map(|x| x as f32),
@@ -120,6 +148,17 @@ fn from_generation_config(config: &Value) -> Result<GenerationConfig, String> {
         },
         end_tokens: end_tokens(config)?,
     })
+}
+
+/// A count; -1, as some write it, keeps all tokens like 0.
+fn top_k(config: &Value) -> Result<Option<usize>, String> {
+    const KEY: &str = "top_k";
+    let wrong = |value: &Value| format!("`{KEY}` must be a whole number of at least 0, found {value}");
+    match config.get(KEY) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) if value.as_i64() == Some(-1) => Ok(Some(0)),
+        Some(value) => value.as_u64().and_then(|n| usize::try_from(n).ok()).map(Some).ok_or_else(|| wrong(value)),
+    }
 }
 
 /// One token or several.
@@ -205,7 +244,35 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_does_not_draw_is_greedy() {
+        let temperature = |config| from_generation_config(&config).unwrap().sampling.temperature;
+        assert_eq!(temperature(json!({"do_sample": false, "temperature": 0.7})), Some(0.0));
+        assert_eq!(temperature(json!({"do_sample": true, "temperature": 0.5})), Some(0.5));
+        assert_eq!(temperature(json!({"temperature": 0.5})), Some(0.5));
+        assert_eq!(temperature(json!({})), None);
+    }
+
+    #[test]
+    fn end_tokens_that_do_not_exist_are_passed_over() {
+        let config = from_generation_config(&json!({"eos_token_id": [7, 99999]})).unwrap();
+        assert_eq!(config.end_tokens_below(448, Path::new("model.gguf")), [7]);
+    }
+
+    #[test]
+    fn a_file_without_an_object_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("generation_config.json"), "[]").unwrap();
+        let refused = of_generation_config(&folder.path().join("model.gguf")).unwrap_err();
+        assert!(refused.contains("generation_config.json: expected an object"), "{refused}");
+    }
+
+    #[test]
     fn a_value_of_another_type_is_named() {
+        for (key, value) in [("top_k", json!(1.5)), ("top_k", json!(-2)), ("do_sample", json!("no"))] {
+            let refused = from_generation_config(&json!({ key: value })).unwrap_err();
+            assert!(refused.contains(&format!("`{key}`")), "{refused}");
+        }
+        assert_eq!(from_generation_config(&json!({"top_k": -1})).unwrap().sampling.top_k, Some(0));
         assert!(from_generation_config(&json!({"top_k": "many"})).unwrap_err().contains("`top_k`"));
         assert!(from_generation_config(&json!({"eos_token_id": [3, -1]})).unwrap_err().contains("[3,-1]"));
     }

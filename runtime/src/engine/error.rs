@@ -42,12 +42,15 @@ pub enum Refusal {
     /// The chat template refuses the conversation.
     #[error("{0}")]
     Template(String),
+    /// There is no chat template, or none that can be used.
+    #[error("{0}")]
+    NoTemplate(String),
     /// A field has a value that cannot be.
-    #[error("`{field}`: {why}")]
+    #[error("`{field}` {why}")]
     Invalid {
         /// The field.
         field: String,
-        /// What was expected, what was found.
+        /// What was expected, what was found: a clause that follows the field's name.
         why: String,
     },
     /// A fault of the runtime.

@@ -34,6 +34,8 @@ pub struct TokenLogprob {
     pub token: u32,
     /// Its bytes.
     pub bytes: Vec<u8>,
+    /// Whether these are part of the answer's text, as a control token's are not.
+    pub shown: bool,
     /// Natural logarithm of its probability, before any sampling option.
     pub logprob: f32,
     /// The likeliest tokens in its place, best first.

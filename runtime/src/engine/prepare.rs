@@ -23,14 +23,15 @@ pub(crate) fn prepare(info: &ModelInfo, request: Request) -> Result<Prepared, Re
         return Err(invalid("top_logprobs", format!("must be at most {MAX_LOGPROBS}, found {n}")));
     }
     let overrides = SamplingOverrides { logprobs: request.logprobs, ..request.sampling };
-    let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.to_string()))?;
+    let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.problem()))?;
+    check_biases(info, overrides.logit_bias.as_deref().unwrap_or_default())?;
     let tokens = tokens(info, request.prompt)?;
     let max_tokens = window(info, tokens.len(), request.max_tokens)?;
     Ok(Prepared {
         tokens,
         sampler: Sampler::new(params),
         max_tokens,
-        stop: StopMatcher::new(request.stop).map_err(|e| invalid("stop", e.to_string()))?,
+        stop: StopMatcher::new(request.stop).map_err(|e| invalid("stop", format!("cannot be matched: {e}")))?,
         ignore_eos: request.ignore_eos,
         share: true,
         chunk: 0,
@@ -53,11 +54,22 @@ fn invalid(field: &str, why: String) -> Refusal {
 
 fn check_stops(stops: &[String]) -> Result<(), Refusal> {
     if stops.len() > MAX_STOPS {
-        return Err(invalid("stop", format!("at most {MAX_STOPS} texts, found {}", stops.len())));
+        return Err(invalid("stop", format!("may have {MAX_STOPS} texts at most, found {}", stops.len())));
     }
     match stops.iter().find(|s| s.is_empty() || s.len() > MAX_STOP_BYTES) {
         Some(stop) => {
-            Err(invalid("stop", format!("each text must have 1..={MAX_STOP_BYTES} bytes, found {}", stop.len())))
+            Err(invalid("stop", format!("must have texts of 1..={MAX_STOP_BYTES} bytes, found {}", stop.len())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A bias for a token that does not exist would be without effect.
+fn check_biases(info: &ModelInfo, biases: &[(u32, f32)]) -> Result<(), Refusal> {
+    match biases.iter().find(|(token, _)| *token as usize >= info.vocab) {
+        Some((token, _)) => {
+            let why = format!("is for a token that does not exist: the vocabulary has {}", info.vocab);
+            Err(invalid(&format!("logit_bias.{token}"), why))
         }
         None => Ok(()),
     }
@@ -76,7 +88,10 @@ fn tokens(info: &ModelInfo, prompt: Prompt) -> Result<Vec<u32>, Refusal> {
         return Err(invalid("prompt", "is empty: at least one token is needed".into()));
     }
     match tokens.iter().find(|t| **t as usize >= info.vocab) {
-        Some(t) => Err(invalid("prompt", format!("token {t} does not exist: the vocabulary has {}", info.vocab))),
+        Some(t) => Err(invalid(
+            "prompt",
+            format!("has the token {t}, which does not exist: the vocabulary has {}", info.vocab),
+        )),
         None => Ok(tokens),
     }
 }
@@ -84,8 +99,9 @@ fn tokens(info: &ModelInfo, prompt: Prompt) -> Result<Vec<u32>, Refusal> {
 fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal> {
     let template = info.template.as_ref().ok_or_else(|| {
         let why = info.template_error.as_deref().unwrap_or("the model file has no chat template");
-        Refusal::Template(format!("{why}: send the text to /v1/completions"))
+        Refusal::NoTemplate(why.to_owned())
     })?;
+    check_tools(info, chat)?;
     let mut kwargs = chat.kwargs.clone();
     if let Some(effort) = &chat.effort {
         info.template_capabilities.as_ref().unwrap_or(&Capabilities::default()).set_effort(effort, &mut kwargs);
@@ -101,6 +117,20 @@ fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal
         parse_arguments: true,
     };
     template.render_marked(&input, &info.tokenizer, local_now()).map_err(|e| Refusal::Template(e.to_string()))
+}
+
+/// Tools that the template would leave out without a word.
+fn check_tools(info: &ModelInfo, chat: &ChatPrompt) -> Result<(), Refusal> {
+    let unknown = info.template_capabilities.as_ref().is_some_and(|capabilities| !capabilities.tools);
+    match &chat.tools {
+        Some(tools) if unknown && !tools.is_empty() => Err(invalid(
+            "tools",
+            "cannot be told to this model: its chat template knows none; leave them out, describe them in a system \
+             message, or serve a model whose template has tools"
+                .into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// A template writes its own beginning-of-sequence token; where it does not and the vocabulary asks for one, it is added.

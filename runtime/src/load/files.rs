@@ -10,7 +10,7 @@ use std::{
 use bantam_families::describe;
 use bantam_family_api::{Checkpoint, FamilyError, HfCheckpoint, Import, Model, TensorMeta};
 use bantam_gguf::GgufFile;
-use bantam_text::{ChatTemplate, Tokenizer};
+use bantam_text::{ChatTemplate, TemplateError, Tokenizer, TokenizerError};
 use serde_json::{Map, Value};
 
 use super::{LoadError, checkpoint, safetensors::SafetensorsFiles, source::ModelSource};
@@ -54,11 +54,15 @@ impl Directory {
 
     fn tokenizer(&self) -> Result<Tokenizer, LoadError> {
         const FILE: &str = "tokenizer.json";
+        const CONFIG: &str = "tokenizer_config.json";
         let file = self.path.join(FILE);
         let tokenizer = self.text(FILE)?.ok_or_else(|| LoadError::other(&file, &"no such file"))?;
-        let config = self.text("tokenizer_config.json")?;
+        let config = self.text(CONFIG)?;
         let tokenizer = Tokenizer::from_hf_json(tokenizer.as_bytes(), config.as_deref().map(str::as_bytes));
-        tokenizer.map_err(|e| LoadError::other(&file, &e))
+        tokenizer.map_err(|error| match error {
+            TokenizerError::Value { key, reason } if key == CONFIG => LoadError::other(&self.path.join(key), &reason),
+            error => LoadError::other(&file, &error),
+        })
     }
 
     fn template(&self) -> Result<Option<ChatTemplate>, LoadError> {
@@ -183,7 +187,11 @@ impl ModelFiles {
     pub fn tokenizer(&self) -> Result<Tokenizer, LoadError> {
         match self {
             ModelFiles::Gguf(file) => {
-                Tokenizer::from_gguf(file.metadata()).map_err(|e| LoadError::other(file.path(), &e))
+                Tokenizer::from_gguf(file.metadata()).map_err(|error| match error {
+                    // It names the file itself.
+                    TokenizerError::Metadata(error) => LoadError::Gguf(error),
+                    error => LoadError::other(file.path(), &error),
+                })
             }
             ModelFiles::Directory(directory) => directory.tokenizer(),
         }
@@ -195,9 +203,10 @@ impl ModelFiles {
     /// A template that is not valid Jinja.
     pub fn template(&self) -> Result<Option<ChatTemplate>, LoadError> {
         match self {
-            ModelFiles::Gguf(file) => {
-                ChatTemplate::from_gguf(file.metadata()).map_err(|e| LoadError::other(file.path(), &e))
-            }
+            ModelFiles::Gguf(file) => ChatTemplate::from_gguf(file.metadata()).map_err(|error| match error {
+                TemplateError::Metadata(error) => LoadError::Gguf(error),
+                error => LoadError::other(file.path(), &error),
+            }),
             ModelFiles::Directory(directory) => directory.template(),
         }
     }

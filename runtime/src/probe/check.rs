@@ -48,7 +48,11 @@ pub(super) fn select(names: &[String], tokens: usize) -> Result<Vec<&'static str
                     "snapshot" => tokens >= snapshot::NEEDS,
                     _ => true,
                 };
-                chosen.extend(CHECKS.into_iter().filter(possible));
+                let (possible, left_out): (Vec<&str>, Vec<&str>) = CHECKS.into_iter().partition(possible);
+                if !left_out.is_empty() {
+                    tracing::warn!("--check all: too few tokens for {}", left_out.join(", "));
+                }
+                chosen.extend(possible);
             }
             Some(check) => chosen.push(*check),
             None => return Err(ProbeError::UnknownCheck { name: name.clone() }),

@@ -316,6 +316,10 @@ pub(crate) async fn probe<F: Fresh>(
     if let Some((index, &token)) = config.tokens.iter().enumerate().find(|(_, t)| **t as usize >= info.vocab) {
         return Err(ProbeError::Token { token, index, vocab: info.vocab });
     }
+    if config.tokens.len() + config.greedy > info.model_context {
+        let (asked, most) = (config.tokens.len() + config.greedy, info.model_context);
+        tracing::warn!("a sequence of {asked} tokens, of which the model was made for {most} at most");
+    }
     // Speculation is checked while decoding, so checks decode a little even if no continuation is asked for.
     let decoded = if checks.is_empty() { config.greedy } else { config.greedy.max(check::DECODED) };
     snapshot::restore(engine, config).await?;
@@ -344,6 +348,7 @@ fn engine_config(config: &ProbeConfig) -> EngineConfig {
         threads: config.threads,
         k_type: config.k_type,
         v_type: config.v_type,
+        keep_prefixes: false,
         max_tentative: check::MOST_REJECTED,
         all_logits: true,
         beyond_model_context: true,

@@ -40,9 +40,9 @@ pub(super) fn provide_state(
             "--kv-mib: a sequence of {context} tokens needs {one}, found {budget}; raise it or lower --context"
         ));
     }
-    let hint = "lower --context, or choose a smaller --cache-type-k and --cache-type-v";
-    ledger.enter(owner, "state of one sequence", one, hint).map_err(|e| e.to_string())?;
-    reserve_pages(program, budget)?;
+    let smaller = "lower --context, or choose a smaller --cache-type-k and --cache-type-v";
+    ledger.enter(owner, "state of one sequence", one, smaller).map_err(|e| e.to_string())?;
+    reserve_pages(program, budget).map_err(|e| format!("{e}; {}", hint(config)))?;
     Ok(KvArguments { groups: program.groups().to_vec(), budget, minimum, recurrent })
 }
 
@@ -65,8 +65,19 @@ fn provide_slots(
         .enter(owner, "recurrent state of shared points", budget - needed, "lower --parallel")
         .map_err(|e| e.to_string())?;
     let slots = budget.checked_div(group.slot_bytes as u64).unwrap_or(sequences + 1);
-    program.reserve_slots(TRUNK, usize::try_from(slots).unwrap_or(usize::MAX)).map_err(|e| e.to_string())?;
+    program
+        .reserve_slots(TRUNK, usize::try_from(slots).unwrap_or(usize::MAX))
+        .map_err(|e| format!("{e}; {}", hint(config)))?;
     Ok(Some((group, budget)))
+}
+
+/// What to do where the system gives no memory, by flags that the command has.
+fn hint(config: &EngineConfig) -> &'static str {
+    if config.keep_prefixes {
+        "set --kv-mib to less, or lower --context or --parallel"
+    } else {
+        "lower --context, or free memory"
+    }
 }
 
 fn bytes_of(groups: &[StateGroup], pages: &[usize]) -> u64 {
@@ -80,7 +91,8 @@ fn page_budget(config: &EngineConfig, context: usize, groups: &[StateGroup], led
     if config.kv_mib > 0 {
         return (config.kv_mib as u64).saturating_mul(1 << 20);
     }
-    let useful = one.saturating_mul(config.parallel as u64).saturating_mul(USEFUL_PREFIXES_PER_SLOT);
+    let per_slot = if config.keep_prefixes { USEFUL_PREFIXES_PER_SLOT } else { 1 };
+    let useful = one.saturating_mul(config.parallel as u64).saturating_mul(per_slot);
     (ledger.free() / 2).min(useful).max(one)
 }
 
@@ -91,4 +103,22 @@ fn reserve_pages(program: &mut dyn Program, budget: u64) -> Result<(), String> {
         program.reserve_pages(group, pages).map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bantam_graph::StateKind;
+
+    use super::*;
+
+    #[test]
+    fn one_answer_takes_the_memory_of_one_sequence() {
+        let groups = [StateGroup { kind: StateKind::PerToken, page_tokens: 16, page_bytes: 1 << 20, states: vec![0] }];
+        let ledger = Ledger::with_total(1 << 40);
+        let mut config = EngineConfig { parallel: 1, keep_prefixes: false, ..EngineConfig::new("") };
+        let one = bytes_of(&groups, &one_sequence(&groups, 512, config.batch));
+        assert_eq!(page_budget(&config, 512, &groups, &ledger), one);
+        config.keep_prefixes = true;
+        assert!(page_budget(&config, 512, &groups, &ledger) > one);
+    }
 }

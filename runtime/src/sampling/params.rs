@@ -10,7 +10,7 @@ pub struct SamplingParams {
     pub temperature: f32,
     /// Keeps the most likely tokens; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the most likely tokens that together reach this probability. In `(0, 1]`; 1 keeps all.
+    /// Keeps the most likely tokens that together reach this probability. In `[0, 1]`; 1 keeps all, 0 the most likely one.
     pub top_p: f32,
     /// Keeps tokens at least this likely in relation to the most likely one. In `[0, 1]`; 0 keeps all.
     pub min_p: f32,
@@ -72,7 +72,7 @@ pub struct SamplingOverrides {
 
 /// A value out of range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}; it must be {range}")]
+#[error("{field} {}", self.problem())]
 pub struct ParamError {
     /// The field, as in [`SamplingParams`].
     pub field: String,
@@ -80,6 +80,13 @@ pub struct ParamError {
     pub value: String,
     /// What it may be.
     pub range: &'static str,
+}
+
+impl ParamError {
+    /// What is wrong, a clause that follows the field's name.
+    pub fn problem(&self) -> String {
+        format!("is {}; it must be {}", self.value, self.range)
+    }
 }
 
 /// Joins what is asked for. Field by field the request wins over the server's flags, these win over the model's own
@@ -129,7 +136,7 @@ impl SamplingParams {
     pub fn validate(&self) -> Result<(), ParamError> {
         let finite_from_0 = (0.0..=f32::MAX).contains(&self.temperature);
         check("temperature", &self.temperature, finite_from_0, "a finite number of at least 0")?;
-        check("top_p", &self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1")?;
+        check("top_p", &self.top_p, (0.0..=1.0).contains(&self.top_p), "from 0 to 1")?;
         check("min_p", &self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1")?;
         let positive = self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite();
         check("repetition_penalty", &self.repetition_penalty, positive, "a finite number above 0 (1 is off)")?;

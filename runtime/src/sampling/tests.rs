@@ -237,6 +237,8 @@ fn top_p_looks_as_far_as_it_must_in_a_flat_distribution() {
     let logits = vec![0.0; 10_000];
     let seen = draws(&params, &logits, 20_000);
     assert_eq!(seen.iter().max().map(|most| most / 100), Some(49), "the 5000 lowest ids are half of the mass");
+    let only = draws(&SamplingParams { top_p: 0.0, ..plain() }, &logits, 100);
+    assert_eq!(only.iter().max(), Some(&0), "of nothing the likeliest is left");
 }
 
 #[test]
@@ -341,7 +343,7 @@ fn what_is_out_of_range_is_named() {
         (SamplingOverrides { temperature: Some(-1.0), ..none() }, "temperature"),
         (SamplingOverrides { temperature: Some(f32::INFINITY), ..none() }, "temperature"),
         (SamplingOverrides { temperature: Some(f32::NAN), ..none() }, "temperature"),
-        (SamplingOverrides { top_p: Some(0.0), ..none() }, "top_p"),
+        (SamplingOverrides { top_p: Some(-0.1), ..none() }, "top_p"),
         (SamplingOverrides { top_p: Some(1.1), ..none() }, "top_p"),
         (SamplingOverrides { min_p: Some(-0.1), ..none() }, "min_p"),
         (SamplingOverrides { repetition_penalty: Some(0.0), ..none() }, "repetition_penalty"),
@@ -354,5 +356,5 @@ fn what_is_out_of_range_is_named() {
         assert_eq!(refused(request).field, field);
     }
     let error = refused(SamplingOverrides { top_p: Some(1.5), ..none() });
-    assert_eq!(error.to_string(), "top_p is 1.5; it must be above 0 and at most 1");
+    assert_eq!(error.to_string(), "top_p is 1.5; it must be from 0 to 1");
 }

@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 
+use bantam_gguf::{GgufFile, writer::GgufWriter};
 use serde_json::{Value, json};
 use support::{bantam, f32_file, fail, fixture, json, model, stderr, stdout, succeed};
 
@@ -39,6 +40,16 @@ fn wrong_usage_exits_with_2_and_names_what_is_wrong() {
         (&["serve", &llama, "--temperature", "hot"], "--temperature"),
         (&["probe", &llama, "--tokens", "1,x"], "--tokens"),
         (&["probe", &llama, "--tokens", "1", "--kv", "q1"], "--kv"),
+        (&["probe", &llama, "--tokens", "@"], "--tokens @"),
+        (&["probe", &llama, "--tokens", "-1"], "--tokens -1"),
+        (&["generate", &llama, "--prompt", "x", "--max-tokens", "-1"], "'--max-tokens <N>'"),
+        (&["generate", &llama, "--prompt", "x", "--seed", "-1"], "'--seed <N>'"),
+        (&["serve", &llama, "--port", "-1"], "'--port <PORT>'"),
+        (&["serve", &llama, "--port", "0", "--api-key", " "], "--api-key"),
+        (&["serve", &llama, "--port", "0", "--api-key", "a,,b"], "--api-key"),
+        (&["serve", &llama, "--port", "0", "--cors-origin", "not an origin"], "--cors-origin"),
+        (&["serve", &llama, "--port", "0", "--host", "999.1"], "--host `999.1`"),
+        (&["serve", &llama, "--port", "0", "--host", ""], "--host ``"),
         (&["tokenize", &llama], "--text"),
         (&["tokenize", &llama, "--text", "a", "--file", "b"], "--file"),
         (&["inspect", "hf:nowhere"], "hf:OWNER/REPO"),
@@ -140,9 +151,16 @@ fn a_wrong_field_of_a_case_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (case, template) = (folder.path().join("case.json"), folder.path().join("template.jinja"));
     fs::write(&template, "{{ messages[0].content }}").unwrap();
-    fs::write(&case, json!([{"messages": []}, {"messages": [], "tools": "all"}]).to_string()).unwrap();
-    let error = fail(1, &["render", "--template", template.to_str().unwrap(), "--case", case.to_str().unwrap()]);
-    assert!(error.ends_with("case.json: [1].tools: expected an array or null, found a string"), "{error}");
+    let turn = json!({"role": "user", "content": "hi"});
+    fs::write(&case, json!([{"messages": [turn]}, {"messages": [], "tools": "all"}]).to_string()).unwrap();
+    let arguments = ["render", "--template", template.to_str().unwrap(), "--case", case.to_str().unwrap()];
+    let outcomes = json(&arguments);
+    assert!(outcomes[0]["text"].is_string(), "one wrong case leaves the others as they are: {outcomes}");
+    assert_eq!(outcomes[1]["error"], "[1].tools: expected an array or null, found a string");
+    fs::write(&case, json!({"messages": [null]}).to_string()).unwrap();
+    assert!(fail(1, &arguments).ends_with("case.json: messages[0]: expected an object, found nothing"));
+    fs::write(&case, json!({"messages": [], "kwargs": {"messages": []}}).to_string()).unwrap();
+    assert!(fail(1, &arguments).contains("`messages` is the renderer's own"));
 }
 
 #[test]
@@ -246,6 +264,108 @@ fn generate_prints_the_text_and_nothing_else() {
     assert_ne!(chat, raw, "the template makes no difference");
     assert_eq!(run(&[]), chat);
     assert!(!chat.contains("<|start_header_id|>"));
+}
+
+/// A copy of the model with other metadata.
+fn rewritten(to: &std::path::Path, change: impl Fn(&str, &mut GgufWriter) -> bool) {
+    let file = GgufFile::open(model("llama-dense")).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in file.metadata().iter() {
+        if !change(key, &mut writer) {
+            writer.key(key, value.clone());
+        }
+    }
+    for tensor in file.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape, file.tensor_bytes(tensor).unwrap());
+    }
+    writer.write(fs::File::create(to).unwrap()).unwrap();
+}
+
+#[test]
+fn a_model_without_a_template_is_named_with_the_flag_that_needs_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain.gguf");
+    rewritten(&file, |key, _| key == "tokenizer.chat_template");
+    let file = file.to_str().unwrap();
+    let error = fail(1, &["generate", file, "--prompt", "hi"]);
+    assert!(error.contains("plain.gguf") && error.contains("--raw") && !error.contains("/v1/"), "{error}");
+    succeed(&["generate", file, "--prompt", "hi", "--raw", "--max-tokens", "1"]);
+}
+
+#[test]
+fn long_values_of_a_file_are_cut_in_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("long.gguf");
+    let long = "x".repeat(1 << 20);
+    for key in ["general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre"] {
+        rewritten(&file, |found, writer| {
+            if found == key {
+                writer.key(key, long.as_str());
+            }
+            found == key
+        });
+        let error = fail(1, &["generate", file.to_str().unwrap(), "--prompt", "hi"]);
+        assert!(error.len() < 8000 && error.contains("long.gguf"), "{key}: {} bytes", error.len());
+        let report = json(&["inspect", file.to_str().unwrap()]);
+        assert!(report["config_error"].as_str().is_none_or(|why| why.len() < 8000), "{key}");
+    }
+}
+
+#[test]
+fn a_file_is_named_once_in_an_error_about_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("typed.gguf");
+    rewritten(&file, |key, writer| {
+        if key == "tokenizer.ggml.model" {
+            writer.key(key, 5u32);
+        }
+        key == "tokenizer.ggml.model"
+    });
+    let error = fail(1, &["tokenize", file.to_str().unwrap(), "--text", "hi"]);
+    assert_eq!(error.matches("typed.gguf").count(), 1, "{error}");
+    let graph = bantam(&["inspect", fixture("gguf/two-tensors.gguf").to_str().unwrap(), "--graph"]);
+    let error = stderr(&graph).lines().last().unwrap().to_owned();
+    assert_eq!(error.matches("two-tensors.gguf").count(), 1, "{error}");
+}
+
+#[test]
+fn a_recommendation_not_to_draw_is_followed_unless_a_flag_says_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.gguf");
+    fs::copy(model("llama-dense"), &file).unwrap();
+    let run = |more: &[&str]| {
+        let flags = ["generate", file.to_str().unwrap(), "--prompt", "Hello", "--max-tokens", "24"];
+        succeed(&[&flags, more].concat())
+    };
+    let greedy = run(&["--temperature", "0"]);
+    let config = folder.path().join("generation_config.json");
+    fs::write(&config, json!({"do_sample": false, "eos_token_id": [99999]}).to_string()).unwrap();
+    assert_eq!(run(&["--seed", "5"]), greedy);
+    assert_ne!(run(&["--seed", "5", "--temperature", "1.5"]), greedy);
+    let warned = bantam(&["generate", file.to_str().unwrap(), "--prompt", "Hello", "--max-tokens", "1"]);
+    assert!(stderr(&warned).contains("generation_config.json: eos_token_id names [99999]"), "{}", stderr(&warned));
+    fs::write(&config, "[]").unwrap();
+    let error = fail(1, &["generate", file.to_str().unwrap(), "--prompt", "Hello"]);
+    assert!(error.contains("generation_config.json: expected an object"), "{error}");
+}
+
+/// Limits as a shell sets them.
+#[cfg(unix)]
+#[test]
+fn too_few_files_or_too_little_memory_is_an_error_and_no_panic() {
+    let run = |limits: &str, arguments: &str| {
+        let line = format!("{limits}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_bantam"));
+        std::process::Command::new("sh").args(["-c", &line]).output().unwrap()
+    };
+    let llama = model("llama-dense");
+    for files in 5..10 {
+        let output = run(&format!("ulimit -n {files}"), &format!("serve '{llama}' --port 0 --host 192.0.2.1"));
+        let error = stderr(&output).lines().last().unwrap_or_default().to_owned();
+        assert!(error.starts_with("error: ") && !stderr(&output).contains("panicked"), "{files}: {}", stderr(&output));
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{files}: {error}");
+    }
+    let output = run("ulimit -v 2000000", &format!("generate '{llama}' --prompt hi --max-tokens 3 --threads 1"));
+    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]
@@ -368,6 +488,10 @@ fn doctor_tells_how_it_is_and_fails_only_on_a_failure() {
     assert!(stdout(&well).lines().all(marked), "{}", stdout(&well));
     let as_json: Value = serde_json::from_slice(&run(scratch.path(), &["--json"]).stdout).unwrap();
     assert_eq!(as_json["checks"].as_array().unwrap().len(), stdout(&well).lines().count());
+
+    let absent = scratch.path().join("not/there/yet");
+    assert!(stdout(&run(&absent, &[])).contains("can be made when it is needed"));
+    assert!(!absent.exists() && !scratch.path().join("not").exists(), "a look has made folders");
 
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();

@@ -203,6 +203,41 @@ fn a_bad_value_in_the_environment_is_named() {
 }
 
 #[test]
+fn a_key_that_is_empty_does_not_open_the_server() {
+    for key in ["", " ", ",", "a,"] {
+        let mut serve = command();
+        let output = serve.args(["serve", &model("llama-dense"), "--port", "0"]).env("BANTAM_API_KEY", key).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{key:?}");
+        let error = support::stderr(&output).lines().last().unwrap().to_owned();
+        assert!(error.contains("--api-key") && error.contains("BANTAM_API_KEY"), "{error}");
+    }
+    let server = Server::start(&[&model("llama-dense"), "--api-key", " a ,b"]);
+    for (key, status) in [("a", 200), ("b", 200), ("c", 401)] {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let asked = agent.get(format!("{}/v1/models", server.url)).header("authorization", format!("Bearer {key}"));
+        assert_eq!(asked.call().unwrap().status(), status, "{key}");
+    }
+}
+
+#[test]
+fn variables_that_are_empty_are_not_set_and_switches_are_on_or_off() {
+    let mut serve = command();
+    serve.args(["serve", &model("llama-dense"), "--port", "0"]).env("BANTAM_PARALLEL", "").env("BANTAM_QUIET", "");
+    Server::spawn(&mut serve).line_with("listening on ");
+    let mut serve = command();
+    let output = serve.args(["serve", &model("llama-dense")]).env("BANTAM_QUIET", "maybe").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(support::stderr(&output).lines().last().unwrap().contains("--quiet"));
+}
+
+#[test]
+fn no_memory_for_the_cache_is_told_with_the_flag_that_helps() {
+    let error = fail(1, &["serve", &model("llama-dense"), "--port", "0", "--kv-mib", "100000000"]);
+    assert!(error.contains("KV cache") && error.contains("GiB") && error.contains("--kv-mib"), "{error}");
+}
+
+#[test]
 fn what_cannot_be_served_is_refused_with_its_field() {
     let server = Server::start(&[&model("llama-dense"), "--context", "128"]);
     let mut cold = chat("Hello", 4, false);

@@ -6,7 +6,7 @@ use bantam_backend::KvType;
 use bantam_runtime::sampling::{self, SamplingOverrides};
 use clap::{
     ArgAction, Args, ValueEnum,
-    builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser},
+    builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser},
 };
 
 use crate::{error::CliError, model_source::ModelSource};
@@ -23,7 +23,7 @@ pub(crate) const MODEL_HELP: &str = "A .gguf file (of a split model, the first),
 /// The model.
 #[derive(Debug, Args)]
 pub(crate) struct ModelArg {
-    #[arg(value_name = "MODEL", help = MODEL_HELP)]
+    #[arg(value_name = "MODEL", help = MODEL_HELP, value_parser = ModelSource::parser())]
     pub(crate) model: ModelSource,
 }
 
@@ -33,11 +33,25 @@ pub(crate) struct ModelArg {
 pub(crate) struct ComputeArgs {
     /// Threads to compute with; 0: one per physical core within the affinity mask and the CPU quota
     #[arg(long, alias = "threads", value_name = "N", default_value_t = 0, value_parser = count(0, 1024))]
-    pub(crate) cpu_threads: usize,
+    cpu_threads: usize,
 
     /// Where to compute
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
-    pub(crate) backend: Backend,
+    backend: Backend,
+}
+
+impl ComputeArgs {
+    /// Threads to compute with, 0 for the backend's own choice.
+    pub(crate) fn threads(&self) -> usize {
+        let cpus = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        if self.cpu_threads > cpus {
+            tracing::warn!(
+                "--cpu-threads {}: only {cpus} CPUs may be used, and more threads are slower",
+                self.cpu_threads
+            );
+        }
+        self.cpu_threads
+    }
 }
 
 /// Backends that can be asked for.
@@ -165,20 +179,33 @@ fn kv_type() -> impl TypedValueParser<Value = KvType> {
     names.try_map(|name| KvType::from_name(&name).ok_or_else(|| format!("no cache type {name}")))
 }
 
+/// The variable that stands for `--api-key`.
+const API_KEY: &str = "BANTAM_API_KEY";
+
 /// Reads a count from `least` to `most`.
 pub(crate) fn count(least: u64, most: u64) -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(least..=most).try_map(usize::try_from)
 }
 
-/// Lets each flag of `serve` be given in the environment too, as `BANTAM_` and its name with underscores.
+/// A number below 0 is the value of the flag before it, which says what it may be, not a flag of its own.
+pub(crate) fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    command.mut_subcommands(|command| command.allow_negative_numbers(true))
+}
+
+/// Lets each flag of `serve` be given in the environment too, as `BANTAM_` and its name with underscores. A variable that is
+/// empty counts as not set, except where it was to be a key.
 pub(crate) fn with_environment(command: clap::Command) -> clap::Command {
+    let emptied = |name: &str| name != API_KEY && std::env::var_os(name).is_some_and(|value| value.is_empty());
     command.mut_subcommand("serve", |serve| {
         serve.mut_args(|arg| match arg.get_long() {
             Some(long) => {
                 let name = format!("BANTAM_{}", long.replace('-', "_").to_ascii_uppercase());
+                if emptied(&name) {
+                    return arg;
+                }
                 let arg = arg.env(name);
                 if matches!(arg.get_action(), ArgAction::SetTrue) {
-                    arg.value_parser(FalseyValueParser::new())
+                    arg.value_parser(BoolishValueParser::new())
                 } else {
                     arg
                 }

@@ -110,15 +110,20 @@ fn memory() -> Finding {
 fn home_folder() -> Finding {
     let name = "home";
     let fix = format!("set {} to a folder that can be written to", home::VARIABLE);
-    let folder = match home::models() {
-        Ok(folder) => folder,
+    let folder = match home::home() {
+        Ok(home) => home.join(home::MODELS),
         // It says itself what to do.
         Err(error) => return Finding::new(name, Status::Fail, error.to_string(), ""),
     };
-    let trial = folder.join(format!("doctor-{}", std::process::id()));
+    // Nothing is made that is not there yet: a look does not change the machine.
+    let there = existing_parent(&folder);
+    let trial = there.join(format!(".bantam-doctor-{}", std::process::id()));
     let written = fs::write(&trial, b"").and_then(|()| fs::remove_file(&trial));
     match written {
-        Ok(()) => Finding::new(name, Status::Ok, format!("{} can be written to", folder.display()), fix),
+        Ok(()) if there == folder => {
+            Finding::new(name, Status::Ok, format!("{} can be written to", folder.display()), fix)
+        }
+        Ok(()) => Finding::new(name, Status::Ok, format!("{} can be made when it is needed", folder.display()), fix),
         Err(error) => Finding::new(name, Status::Fail, format!("{}: {error}", folder.display()), fix),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt::Display, io, process::ExitCode};
 
+use bantam_runtime::words::{brief, printable};
 use clap::error::ErrorKind;
 
 /// Why a command failed.
@@ -44,7 +45,7 @@ impl CliError {
         if matches!(self, CliError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("error: {}", printable(&one_line(&self.to_string())));
+        eprintln!("error: {}", printable(&brief(&one_line(&self.to_string()))));
         ExitCode::from(self.code())
     }
 }
@@ -71,11 +72,6 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     CliError::Usage(message.trim_start_matches("error: ").to_owned()).report()
 }
 
-/// Text from files and the network as a terminal may be given it: control characters are spelled out.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
-}
-
 fn one_line(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -87,11 +83,6 @@ mod tests {
     #[test]
     fn an_error_is_one_line_whatever_its_text() {
         assert_eq!(one_line("a:\n  b\n\n  c\n"), "a: b c");
-    }
-
-    #[test]
-    fn nothing_in_an_error_moves_the_cursor() {
-        assert_eq!(printable("a\u{1b}[2J\u{7}\u{9b}é"), "a\\u{1b}[2J\\u{7}\\u{9b}é");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! `bantam generate`: one answer on standard output.
 
-use std::io::{IsTerminal as _, stdout};
+use std::{
+    io::{IsTerminal as _, stdout},
+    path::Path,
+};
 
 use bantam_backend::KvType;
 use bantam_runtime::engine::{ChatPrompt, Engine, EngineConfig, Event, Prompt, Refusal, Request};
@@ -10,7 +13,7 @@ use serde_json::json;
 use crate::{
     args::{CacheTypeArgs, ComputeArgs, ContextArg, ModelArg, SamplingArgs, count},
     error::CliError,
-    output, progress,
+    os, output, progress,
 };
 
 /// Print a model's answer to a prompt, as it comes
@@ -69,8 +72,9 @@ impl GenerateArgs {
     fn engine(&self) -> Result<EngineConfig, CliError> {
         let mut config = EngineConfig::new(self.model.model.locate()?);
         config.parallel = 1;
+        config.keep_prefixes = false;
         config.context = self.context.context;
-        config.threads = self.compute.cpu_threads;
+        config.threads = self.compute.threads();
         (config.k_type, config.v_type) = self.cache_types.resolve(KvType::F16);
         config.sampling = self.sampling.resolve()?;
         Ok(config)
@@ -80,7 +84,7 @@ impl GenerateArgs {
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
     let config = args.engine()?;
-    let runtime = tokio::runtime::Runtime::new().map_err(CliError::failed)?;
+    let runtime = os::runtime()?;
     let outcome = runtime.block_on(async {
         let engine = Engine::start(config).map_err(CliError::failed)?;
         let bar = progress::share("loading");
@@ -94,9 +98,13 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
 }
 
 /// Options that this model cannot take are wrong usage.
-fn refused(refusal: Refusal) -> CliError {
+fn refused(model: &Path, refusal: Refusal) -> CliError {
+    const RAW: &str = "with --raw the prompt is continued as it is";
+    let file = model.display().to_string();
     match refusal {
-        Refusal::Invalid { field, why } => CliError::Usage(format!("--{}: {why}", field.replace('_', "-"))),
+        Refusal::Invalid { field, why } => CliError::Usage(format!("--{} {why}", field.replace('_', "-"))),
+        Refusal::NoTemplate(why) if why.starts_with(&file) => CliError::Failed(format!("{why}; {RAW}")),
+        Refusal::NoTemplate(why) => CliError::Failed(format!("{file}: {why}; {RAW}")),
         Refusal::ContextExceeded { prompt_tokens, context, .. } => CliError::Usage(format!(
             "--prompt: {prompt_tokens} tokens leave no room in a context of {context}; shorten it or raise --context"
         )),
@@ -105,7 +113,7 @@ fn refused(refusal: Refusal) -> CliError {
 }
 
 async fn generate(engine: &Engine, request: Request) -> Result<(), CliError> {
-    let mut generation = engine.submit(request).await.map_err(refused)?;
+    let mut generation = engine.submit(request).await.map_err(|refusal| refused(&engine.config().model, refusal))?;
     while let Some(event) = generation.next().await {
         match event {
             Event::Started { .. } => {}

@@ -7,6 +7,9 @@ use crate::error::CliError;
 /// The environment variable that names the folder.
 pub(crate) const VARIABLE: &str = "BANTAM_HOME";
 
+/// Where in it models are.
+pub(crate) const MODELS: &str = "models";
+
 /// `$BANTAM_HOME`, else `bantam` in the platform's data directory. It need not exist yet.
 pub(crate) fn home() -> Result<PathBuf, CliError> {
     match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
@@ -19,7 +22,7 @@ pub(crate) fn home() -> Result<PathBuf, CliError> {
 
 /// The folder of downloaded models, made if need be.
 pub(crate) fn models() -> Result<PathBuf, CliError> {
-    let path = home()?.join("models");
+    let path = home()?.join(MODELS);
     std::fs::create_dir_all(&path).map_err(|e| {
         CliError::Failed(format!("{}: {e}; set {VARIABLE} to a folder that can be written to", path.display()))
     })?;

@@ -7,7 +7,10 @@ use std::{
 };
 
 use bantam_gguf::{Array, GgmlType, GgufFile, TensorInfo, Value};
-use bantam_runtime::load::{Directory, ModelFiles, TensorEntry};
+use bantam_runtime::{
+    load::{Directory, ModelFiles, TensorEntry},
+    words::brief,
+};
 use clap::Args;
 use serde_json::{Map, Number, json};
 
@@ -64,10 +67,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
         }
         Err(why) => {
             report.insert("config".into(), serde_json::Value::Null);
-            report.insert("config_error".into(), why.to_string().into());
+            report.insert("config_error".into(), brief(&why.to_string()).into());
             if args.graph {
                 report.insert("graph".into(), serde_json::Value::Null);
-                no_graph = Some(CliError::Failed(format!("--graph: {} has none: {why}", files.path().display())));
+                no_graph = Some(CliError::Failed(format!("--graph: there is none: {why}")));
             }
         }
     }

@@ -63,7 +63,7 @@ impl Command {
 
 fn main() -> ExitCode {
     show_warnings();
-    let matches = args::with_environment(Cli::command()).try_get_matches();
+    let matches = args::with_environment(args::with_negative_numbers(Cli::command())).try_get_matches();
     match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.command.run().map_or_else(|error| error.report(), |()| ExitCode::SUCCESS),
         Err(error) => error::report_usage(&error),

@@ -2,6 +2,8 @@
 
 use std::{fs, io, path::Path};
 
+use crate::error::CliError;
+
 /// Most memory that this process has held, in bytes; `None` where the system does not say.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
@@ -55,6 +57,27 @@ pub(crate) fn gpu_driver() -> Option<&'static str> {
     let drivers = [("/proc/driver/nvidia", "NVIDIA"), ("/dev/kfd", "AMD")];
     drivers.into_iter().find(|(path, _)| Path::new(path).exists()).map(|(_, name)| name)
 }
+
+/// Threads for waiting on clients and files.
+///
+/// # Errors
+/// Where the system lets the process have too few files or threads.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    // The library ends the process where it finds no handle for the signals that it listens to.
+    let spare: io::Result<Vec<fs::File>> = (0..RUNTIME_FILES).map(|_| fs::File::open(NOTHING)).collect();
+    let runtime = spare.and_then(|spare| {
+        drop(spare);
+        tokio::runtime::Runtime::new()
+    });
+    runtime.map_err(|e| {
+        CliError::Failed(format!("no threads or files for the server: {e}; raise the limits (ulimit -n, -u)"))
+    })
+}
+
+/// Files that a runtime opens as it starts.
+const RUNTIME_FILES: usize = 6;
+/// A file that can always be opened.
+const NOTHING: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
 
 /// Requests of the user or the system to stop this process (Ctrl-C, `kill`).
 pub(crate) struct Stops {

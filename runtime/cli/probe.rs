@@ -14,7 +14,7 @@ use clap::Args;
 use crate::{
     args::{CacheTypeArgs, ComputeArgs, ModelArg, count},
     error::CliError,
-    files, output,
+    files, os, output,
 };
 
 /// Run exactly these tokens through a model; write logits, check that all ways of computing them agree
@@ -85,7 +85,7 @@ impl ProbeArgs {
         Ok(ProbeConfig {
             greedy: self.greedy,
             chunk: self.chunk,
-            threads: self.compute.cpu_threads,
+            threads: self.compute.threads(),
             k_type,
             v_type,
             dump,
@@ -105,7 +105,7 @@ impl ProbeArgs {
 
 /// Reads `1,2,3` or `@FILE`.
 fn tokens(text: &str) -> Result<Vec<u32>, CliError> {
-    if let Some(file) = text.strip_prefix('@') {
+    if let Some(file) = text.strip_prefix('@').filter(|file| !file.is_empty()) {
         return files::json(Path::new(file), "a JSON array of token ids");
     }
     let ids: Result<Vec<u32>, _> = text.split(',').map(|id| id.trim().parse()).collect();
@@ -115,7 +115,7 @@ fn tokens(text: &str) -> Result<Vec<u32>, CliError> {
 /// Runs the command.
 pub(crate) fn run(args: &ProbeArgs) -> Result<(), CliError> {
     let config = args.resolve()?;
-    let runtime = tokio::runtime::Runtime::new().map_err(CliError::failed)?;
+    let runtime = os::runtime()?;
     let report = runtime.block_on(probe::run(config)).map_err(|error| match error.is_usage() {
         true => CliError::Usage(error.to_string()),
         false => CliError::failed(error),

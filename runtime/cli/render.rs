@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use bantam_runtime::load::ModelFiles;
+use bantam_runtime::{load::ModelFiles, words::brief};
 use bantam_text::{ChatTemplate, DateTime, RenderInput, local_now};
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use crate::{error::CliError, files, model_source::ModelSource, output};
 #[derive(Debug, Args)]
 pub(crate) struct RenderArgs {
     /// Take the template and the special tokens from this model
-    #[arg(value_name = "MODEL", required_unless_present = "template")]
+    #[arg(value_name = "MODEL", required_unless_present = "template", value_parser = ModelSource::parser())]
     model: Option<ModelSource>,
 
     /// A file with the template to use
@@ -51,7 +51,10 @@ impl Case {
         let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
         let of = |name: &str| format!("{at}{name}");
         let messages = match fields.get("messages") {
-            Some(Value::Array(messages)) => messages.clone(),
+            Some(Value::Array(messages)) => match messages.iter().position(|message| !message.is_object()) {
+                Some(index) => return Err(expected(&of(&format!("messages[{index}]")), "an object", &messages[index])),
+                None => messages.clone(),
+            },
             found => return Err(expected(&of("messages"), "an array", found.unwrap_or(&Value::Null))),
         };
         let tools = match field("tools") {
@@ -149,14 +152,16 @@ pub(crate) fn run(args: &RenderArgs) -> Result<(), CliError> {
         let case = Case::read(&cases, "").map_err(named)?;
         return output::text(&Renderer::new(args)?.render(case)?);
     };
-    let read = |(index, case)| Case::read(case, &format!("[{index}]."));
-    let cases = cases.iter().enumerate().map(read).collect::<Result<Vec<Case>, String>>().map_err(named)?;
     let renderer = Renderer::new(args)?;
-    let outcome = |case| match renderer.render(case) {
-        Ok(text) => json!({ "text": text }),
-        Err(error) => json!({ "error": error.to_string() }),
+    let rendered = |(index, case)| {
+        let case = Case::read(case, &format!("[{index}].")).map_err(CliError::Failed)?;
+        renderer.render(case)
     };
-    output::json(&cases.into_iter().map(outcome).collect::<Vec<Value>>())
+    let outcome = |case| match rendered(case) {
+        Ok(text) => json!({ "text": text }),
+        Err(error) => json!({ "error": brief(&error.to_string()) }),
+    };
+    output::json(&cases.iter().enumerate().map(outcome).collect::<Vec<Value>>())
 }
 
 #[cfg(test)]
@@ -168,6 +173,8 @@ mod tests {
         let problem = |case: Value| Case::read(&case, "[3].").unwrap_err();
         assert_eq!(problem(json!([])), "[3]: expected an object with messages, found an array");
         assert_eq!(problem(json!({"messages": "hi"})), "[3].messages: expected an array, found a string");
+        let null = json!({"messages": [{"role": "user"}, null]});
+        assert_eq!(problem(null), "[3].messages[1]: expected an object, found nothing");
         assert_eq!(problem(json!({"tools": null})), "[3].messages: expected an array, found nothing");
         assert_eq!(problem(json!({"messages": [], "kwargs": 1})), "[3].kwargs: expected an object, found a number");
         let tokens = json!({"messages": [], "special_tokens": {"bos_token": 1}});

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bantam_backend::KvType;
-use bantam_protocols::{LogConfig, LogLevel, ServerConfig};
+use bantam_protocols::{BindError, LogConfig, LogLevel, ServerConfig};
 use bantam_runtime::engine::{Engine, EngineConfig};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -15,7 +15,7 @@ use crate::{
     args::{CacheTypeArgs, ComputeArgs, ContextArg, ModelArg, RESOURCES, SamplingArgs, count},
     error::CliError,
     model_source::ModelSource,
-    os::Stops,
+    os::{self, Stops},
     progress,
 };
 
@@ -45,11 +45,11 @@ pub(crate) struct ServeArgs {
     strict_model: bool,
 
     /// Key that requests must carry; several with commas between
-    #[arg(long, value_name = "KEY", value_delimiter = ',', hide_env_values = true, help_heading = SERVER)]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = api_key, hide_env_values = true, help_heading = SERVER)]
     api_key: Vec<String>,
 
     /// Origins whose pages may call the API: * for all, or a list with commas between
-    #[arg(long, value_name = "ORIGINS", default_value = "*", help_heading = SERVER)]
+    #[arg(long, value_name = "ORIGINS", default_value = "*", value_parser = origins, help_heading = SERVER)]
     cors_origin: String,
 
     /// Requests admitted at once, running and queued; more are answered with 429
@@ -104,6 +104,19 @@ pub(crate) struct ServeArgs {
     sampling: SamplingArgs,
 }
 
+fn origins(text: &str) -> Result<String, String> {
+    bantam_protocols::check_origins(text).map(|()| text.to_owned()).map_err(|wrong| wrong.to_string())
+}
+
+/// A key without the spaces around it. An empty one, which stands for a variable that was not set, must not open the server
+/// to everybody.
+fn api_key(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("the key is empty; give one, or leave --api-key and BANTAM_API_KEY out".into()),
+        key => Ok(key.to_owned()),
+    }
+}
+
 /// Help heading of the flags about the server.
 const SERVER: &str = "Server";
 
@@ -144,7 +157,7 @@ impl Plan {
         engine.context = args.context.context;
         engine.max_tokens = args.max_tokens;
         engine.concurrency = args.concurrency;
-        engine.threads = args.compute.cpu_threads;
+        engine.threads = args.compute.threads();
         (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
         engine.sampling = args.sampling.resolve()?;
         engine.batch = args.step_tokens;
@@ -183,11 +196,14 @@ impl Write for AroundBar {
 
 /// Runs the command.
 pub(crate) fn run(args: ServeArgs) -> Result<(), CliError> {
-    let runtime = tokio::runtime::Runtime::new().map_err(CliError::failed)?;
+    let runtime = os::runtime()?;
     let (host, port) = (args.host.clone(), args.port);
     let mut plan = Plan::resolve(args)?;
     // First, so that a port in use is known before a model is fetched and loaded.
-    let listener = runtime.block_on(bantam_protocols::bind(&host, port)).map_err(CliError::failed)?;
+    let listener = runtime.block_on(bantam_protocols::bind(&host, port)).map_err(|error| match error {
+        BindError::Host { .. } => CliError::Usage(format!("--host {error}")),
+        other => CliError::failed(other),
+    })?;
     plan.engine.model = plan.source.locate()?;
     let outcome = runtime.block_on(async {
         let engine = Engine::start(plan.engine).map_err(CliError::failed)?;

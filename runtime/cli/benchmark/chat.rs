@@ -9,7 +9,7 @@ use bantam_runtime::{
 use serde_json::{Value, json};
 
 use super::{Plan, measure::median, report::Turn};
-use crate::{error::CliError, progress};
+use crate::{error::CliError, os, progress};
 
 /// Measures the turns of as many new conversations as there are iterations, the first of which opens with a prompt of
 /// about `prompt_tokens` tokens.
@@ -21,7 +21,7 @@ pub(super) fn measure(plan: &Plan, prompt_tokens: usize) -> Result<[Turn; 2], Cl
     config.parallel = 1;
     config.threads = plan.threads;
     (config.k_type, config.v_type) = (plan.k_type, plan.v_type);
-    let runtime = tokio::runtime::Runtime::new().map_err(CliError::failed)?;
+    let runtime = os::runtime()?;
     let turns = runtime.block_on(async {
         let engine = Engine::start(config).map_err(CliError::failed)?;
         let bar = progress::share("loading the engine");

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
+use bantam_runtime::words::printable;
 use serde::Serialize;
 
 use super::report::Report;
-use crate::{
-    error::{CliError, printable},
-    output,
-};
+use crate::{error::CliError, output};
 
 /// A figure of two results.
 #[derive(Debug, Serialize)]

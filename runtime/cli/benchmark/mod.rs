@@ -33,7 +33,7 @@ pub(crate) struct BenchmarkArgs {
     #[command(subcommand)]
     command: Option<BenchmarkCommand>,
 
-    #[arg(value_name = "MODEL", required = true, help = MODEL_HELP)]
+    #[arg(value_name = "MODEL", required = true, help = MODEL_HELP, value_parser = ModelSource::parser())]
     model: Option<ModelSource>,
 
     /// Tokens of the prompt
@@ -187,7 +187,7 @@ impl BenchmarkArgs {
             decode_tokens: self.decode_tokens,
             batch: self.batch,
             iterations: self.iterations,
-            threads: self.compute.cpu_threads,
+            threads: self.compute.threads(),
             k_type,
             v_type,
             cold_cache: self.cold_cache,

@@ -1,8 +1,7 @@
 //! What a benchmark finds out, and how it is shown.
 
+use bantam_runtime::words::printable;
 use serde::{Deserialize, Serialize};
-
-use crate::error::printable;
 
 /// What was measured. Fields with `_s` are seconds or per second.
 #[derive(Clone, Debug, Deserialize, Serialize)]

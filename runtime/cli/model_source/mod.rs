@@ -9,6 +9,8 @@ use std::{
     str::FromStr,
 };
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
 use crate::error::CliError;
 
 /// What MODEL may be.
@@ -38,6 +40,14 @@ impl FromStr for ModelSource {
 }
 
 impl ModelSource {
+    /// Reads it from the command line, where paths need not be Unicode.
+    pub(crate) fn parser() -> impl TypedValueParser<Value = ModelSource> {
+        OsStringValueParser::new().try_map(|text| match text.into_string() {
+            Ok(text) => text.parse(),
+            Err(path) => Ok(ModelSource::File(path.into())),
+        })
+    }
+
     /// The model's (first) file, or its directory.
     pub(crate) fn locate(&self) -> Result<PathBuf, CliError> {
         match self {

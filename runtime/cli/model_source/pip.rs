@@ -85,8 +85,14 @@ fn wait(child: &mut Child, folder: &Path, bar: &ProgressBar) -> Result<(), Strin
         return Ok(());
     }
     let said = words.join().unwrap_or_default();
-    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("ERROR")).collect();
-    Err(if errors.is_empty() { said.trim().to_owned() } else { errors.join("; ") })
+    Err(reason(&said))
+}
+
+/// What pip says is wrong: its errors, or of a fault of its own the last line, behind which nothing comes.
+fn reason(said: &str) -> String {
+    let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let errors: Vec<&str> = lines().filter(|line| line.starts_with("ERROR") && *line != "ERROR: Exception:").collect();
+    if errors.is_empty() { lines().next_back().unwrap_or("it says nothing").to_owned() } else { errors.join("; ") }
 }
 
 /// Bytes of all files below a folder, as far as they can be seen.
@@ -103,4 +109,19 @@ fn size_of(folder: &Path) -> u64 {
 fn wheel_in(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?;
     entries.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_says_why_is_told() {
+        let plain = "WARNING: a\nERROR: No matching distribution found for x\n";
+        assert_eq!(reason(plain), "ERROR: No matching distribution found for x");
+        let fault =
+            "ERROR: Exception:\nTraceback (most recent call last):\n  File \"x\", line 1\nOSError: no network\n\n";
+        assert_eq!(reason(fault), "OSError: no network");
+        assert_eq!(reason(""), "it says nothing");
+    }
 }

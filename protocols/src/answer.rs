@@ -136,7 +136,13 @@ pub(crate) mod testing {
 
     /// A piece of one token with its probability.
     pub(crate) fn token(text: &str) -> Event {
-        let token = |bytes: &[u8], logprob| TokenLogprob { token: 7, bytes: bytes.to_vec(), logprob, top: Vec::new() };
+        let token = |bytes: &[u8], logprob| TokenLogprob {
+            token: 7,
+            bytes: bytes.to_vec(),
+            shown: true,
+            logprob,
+            top: Vec::new(),
+        };
         let top = vec![token(text.as_bytes(), -0.5), token(&[0xe2, 0x82], f32::NEG_INFINITY)];
         let tokens = vec![TokenLogprob { top, ..token(text.as_bytes(), -0.5) }];
         Event::Delta(Delta { text: text.to_owned(), tokens })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bantam_runtime::engine::{Engine, ModelInfo, Readiness, Request};
+use bantam_runtime::engine::{Engine, ModelInfo, Prompt, Readiness, Request};
 
 use crate::answer::Answer;
 use crate::error::ApiError;
@@ -52,7 +52,9 @@ impl AppState {
         arrival: Arrival,
         request: Request,
     ) -> Result<Answer, ApiError> {
-        let generation = self.engine.submit(request).await?;
+        let prompt = if matches!(request.prompt, Prompt::Chat(_)) { "messages" } else { "prompt" };
+        let submitted = self.engine.submit(request).await;
+        let generation = submitted.map_err(|refusal| ApiError::refused(refusal, prompt))?;
         let row = PendingRow::new(Arc::clone(&self.log), endpoint, arrival, generation.prompt_tokens());
         Ok(Answer::new(generation, row))
     }

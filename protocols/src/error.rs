@@ -6,6 +6,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::Refusal;
+use bantam_runtime::words::brief;
 use serde_json::{Value, json};
 
 use crate::fields::FieldError;
@@ -31,7 +32,14 @@ pub(crate) struct Reason(pub(crate) String);
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        ApiError { status, message: message.into(), code: None, param: None, retry_after_s: None, details: Vec::new() }
+        ApiError {
+            status,
+            message: brief(&message.into()),
+            code: None,
+            param: None,
+            retry_after_s: None,
+            details: Vec::new(),
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -115,15 +123,19 @@ impl From<FieldError> for ApiError {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
+impl ApiError {
+    /// A request that the runtime did not take; `prompt` is the field that holds its prompt.
+    pub(crate) fn refused(refusal: Refusal, prompt: &'static str) -> Self {
         match refusal {
             Refusal::Busy { retry_after_s, .. } => ApiError::too_many(refusal.to_string(), retry_after_s),
             Refusal::NotReady(why) => ApiError::unavailable(why, 2),
             Refusal::ContextExceeded { prompt_tokens, max_tokens, context } => {
-                context_exceeded(prompt_tokens, max_tokens, context)
+                context_exceeded(prompt, prompt_tokens, max_tokens, context)
             }
-            Refusal::Template(why) => ApiError::bad_request(why).param("messages"),
+            Refusal::Template(why) => ApiError::bad_request(why).param(prompt),
+            Refusal::NoTemplate(why) => {
+                ApiError::bad_request(format!("{why}: send the text to /v1/completions")).param(prompt)
+            }
             Refusal::Invalid { field, why } => FieldError::new(field, why).into(),
             Refusal::Internal(why) => ApiError::internal(why),
         }
@@ -132,15 +144,15 @@ impl From<Refusal> for ApiError {
 
 /// A prompt over the window. Agents recognise this by the code or by phrases in the text, then compact their history;
 /// the sentence has the phrases of OpenAI's and of llama.cpp's servers.
-fn context_exceeded(prompt: usize, completion: usize, context: usize) -> ApiError {
+fn context_exceeded(field: &'static str, prompt: usize, completion: usize, context: usize) -> ApiError {
     let total = prompt.saturating_add(completion);
     let mut error = ApiError::bad_request(format!(
         "This model's maximum context length is {context} tokens. However, you requested {total} tokens ({prompt} in \
-         the messages, {completion} in the completion). Please reduce the length of the messages or completion; the \
+         the {field}, {completion} in the completion). Please reduce the length of the {field} or completion; the \
          request exceeds the available context size."
     ))
     .code("context_length_exceeded")
-    .param("messages");
+    .param(field);
     error.details = vec![("n_prompt_tokens", prompt), ("n_ctx", context)];
     error
 }
@@ -170,14 +182,14 @@ mod tests {
             (Refusal::Internal("oops".into()), 500, "server_error", None),
         ];
         for (refusal, status, kind, code) in cases {
-            let error = ApiError::from(refusal);
+            let error = ApiError::refused(refusal, "messages");
             assert_eq!((error.status.as_u16(), error.kind(), error.code), (status, kind, code));
         }
     }
 
     #[test]
     fn those_who_should_come_back_are_told_when() {
-        let response = ApiError::from(Refusal::Busy { limit: 64, retry_after_s: 3 }).into_response();
+        let response = ApiError::refused(Refusal::Busy { limit: 64, retry_after_s: 3 }, "prompt").into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "3");
         let response = ApiError::new(StatusCode::UNAUTHORIZED, "no").into_response();
         assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
@@ -186,7 +198,11 @@ mod tests {
     /// Phrases by which agents know that they must shorten the conversation.
     #[test]
     fn agents_recognise_a_full_window() {
-        let error = ApiError::from(Refusal::ContextExceeded { prompt_tokens: 9001, max_tokens: 100, context: 8192 });
+        let full = || Refusal::ContextExceeded { prompt_tokens: 9001, max_tokens: 100, context: 8192 };
+        let text = ApiError::refused(full(), "prompt");
+        assert!(text.message.contains("(9001 in the prompt, 100 in the completion)"), "{}", text.message);
+        assert_eq!(text.param.as_deref(), Some("prompt"));
+        let error = ApiError::refused(full(), "messages");
         assert_eq!((error.status.as_u16(), error.code), (400, Some("context_length_exceeded")));
         let phrases = [
             "maximum context length is 8192 tokens",

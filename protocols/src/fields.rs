@@ -82,14 +82,14 @@ impl<'a> Field<'a> {
     /// An integer; `3.0` counts as one, as some clients know no other numbers.
     pub(crate) fn integer(&self) -> Result<i64, FieldError> {
         let whole = self.whole()?;
-        i64::try_from(whole).map_err(|_| self.out_of_range(i128::from(i64::MIN), i128::from(i64::MAX), whole))
+        i64::try_from(whole).map_err(|_| self.out_of_range(i128::from(i64::MIN), i128::from(i64::MAX)))
     }
 
     /// An integer of 64 bits, with or without a sign.
     pub(crate) fn bits(&self) -> Result<u64, FieldError> {
         let whole = self.whole()?;
         let bits = u64::try_from(whole).ok().or_else(|| i64::try_from(whole).ok().map(|n| n as u64));
-        bits.ok_or_else(|| self.out_of_range(i128::from(i64::MIN), i128::from(u64::MAX), whole))
+        bits.ok_or_else(|| self.out_of_range(i128::from(i64::MIN), i128::from(u64::MAX)))
     }
 
     /// Beyond 2^64 the nearest that JSON's numbers are read as.
@@ -99,8 +99,8 @@ impl<'a> Field<'a> {
         n.as_i128().or(float).ok_or_else(|| self.expected("an integer"))
     }
 
-    fn out_of_range(&self, least: i128, most: i128, found: i128) -> FieldError {
-        self.error(format!("must be between {least} and {most}, found {found}"))
+    fn out_of_range(&self, least: i128, most: i128) -> FieldError {
+        self.error(format!("must be between {least} and {most}, found {}", self.value))
     }
 
     /// An integer in `least..=most`.

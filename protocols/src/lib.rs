@@ -21,4 +21,4 @@ mod server;
 
 pub use config::ServerConfig;
 pub use log::{LogConfig, LogLevel};
-pub use server::{BindError, Listener, ServeError, bind, serve};
+pub use server::{BindError, Listener, ServeError, bind, check_origins, serve};

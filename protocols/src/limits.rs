@@ -17,7 +17,7 @@ const DISCARD_FACTOR: usize = 4;
 
 /// Most bytes read of a body that nobody wants.
 const MAX_DISCARDED: usize = 64 << 20;
-/// Longest time that such a body is read.
+/// Longest time that such a body is read, and waited for where all of it is.
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 /// A request's body as JSON, whatever its content type says.
@@ -48,8 +48,11 @@ fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
 
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-    let waits_for_consent = headers.contains_key(header::EXPECT);
-    if announced.is_some_and(|n| n > limit) && waits_for_consent {
+    if announced.is_some_and(|n| n > limit) {
+        // Who waits for consent sends nothing; others are answered at once, and what they send meanwhile is read.
+        if !headers.contains_key(header::EXPECT) {
+            tokio::spawn(drain(body, limit.saturating_mul(DISCARD_FACTOR)));
+        }
         return Err(too_large(limit));
     }
     let mut chunks = body.into_data_stream();
@@ -71,20 +74,21 @@ async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Ap
 
 /// Reads a body that nobody wants, for a while: a client that is still sending does not read its answer.
 pub(crate) async fn discard(request: Request) {
-    if request.headers().contains_key(header::EXPECT) {
-        return;
+    if !request.headers().contains_key(header::EXPECT) {
+        let _ = tokio::time::timeout(DISCARD_TIME, drain(request.into_body(), MAX_DISCARDED)).await;
     }
-    let mut chunks = request.into_body().into_data_stream();
+}
+
+/// Reads up to so many bytes and drops them, as long as they keep coming.
+async fn drain(body: Body, most: usize) {
+    let mut chunks = body.into_data_stream();
     let mut seen = 0_usize;
-    let all = async {
-        while let Some(Ok(chunk)) = chunks.next().await {
-            seen = seen.saturating_add(chunk.len());
-            if seen > MAX_DISCARDED {
-                break;
-            }
+    while let Ok(Some(Ok(chunk))) = tokio::time::timeout(DISCARD_TIME, chunks.next()).await {
+        seen = seen.saturating_add(chunk.len());
+        if seen > most {
+            break;
         }
-    };
-    let _ = tokio::time::timeout(DISCARD_TIME, all).await;
+    }
 }
 
 fn too_large(limit: usize) -> ApiError {

@@ -16,7 +16,6 @@ use tokio::sync::oneshot;
 pub(crate) use pending::PendingRow;
 pub(crate) use requests::{Arrival, LoggedElsewhere, log_requests};
 use row::Row;
-pub(crate) use row::printable;
 
 /// Lines that may wait to be written.
 const QUEUE: usize = 1024;

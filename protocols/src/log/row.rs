@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use bantam_runtime::words::printable;
+
 /// Stands where a request has no such figure.
 const NONE: &str = "--";
 /// Longest endpoint shown; paths that clients make up must not push the columns apart.
@@ -149,11 +151,6 @@ fn duration(d: Duration) -> String {
 }
 
 /// The text on one line and in at most so many characters; control characters, which clients can send, are escaped.
-/// Text from files and clients as a terminal may be given it: control characters are spelled out.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
-}
-
 fn shorten(text: &str, most: usize) -> String {
     let clean = printable(text);
     if clean.chars().count() <= most {

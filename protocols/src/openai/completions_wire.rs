@@ -34,7 +34,9 @@ impl Logprobs {
         };
         for token in tokens {
             told.text_offset.push(offset.characters);
-            offset.pass(&token.bytes);
+            if token.shown {
+                offset.pass(&token.bytes);
+            }
             told.tokens.push(text_of(token));
             told.token_logprobs.push(super::finite(token.logprob));
             let top = token.top.iter().map(|t| (text_of(t), decimal(super::finite(t.logprob))));
@@ -99,10 +101,19 @@ mod tests {
 
     #[test]
     fn a_character_counts_once_however_many_tokens_it_takes() {
-        let token = |bytes: &[u8]| TokenLogprob { token: 0, bytes: bytes.to_vec(), logprob: -1.0, top: Vec::new() };
+        let token = |bytes: &[u8]| TokenLogprob {
+            token: 0,
+            bytes: bytes.to_vec(),
+            shown: true,
+            logprob: -1.0,
+            top: Vec::new(),
+        };
         let chicken = "\u{1f414}".as_bytes();
         let tokens =
             [token(b"a"), token(&chicken[..2]), token(&chicken[2..]), token("é".as_bytes()), token(&[0xff, b'b'])];
+        let unseen = TokenLogprob { shown: false, ..token(b"<|end|>") };
+        let mut offset = Offset::default();
+        assert_eq!(Logprobs::new(&[token(b"ab"), unseen, token(b"c")], &mut offset).text_offset, [0, 2, 2]);
         let mut offset = Offset::default();
         let first = Logprobs::new(&tokens[..2], &mut offset);
         let then = Logprobs::new(&tokens[2..], &mut offset);

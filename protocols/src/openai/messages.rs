@@ -4,7 +4,7 @@
 //! runtime's.
 
 use bantam_runtime::engine::ChatPrompt;
-use bantam_text::EFFORT_LEVELS;
+use bantam_text::{EFFORT_LEVELS, RESERVED_VARIABLES};
 use serde_json::{Map, Value, json};
 
 use crate::fields::{Field, FieldError, Fields};
@@ -38,6 +38,16 @@ fn effort(fields: &Fields<'_>) -> Result<Option<String>, FieldError> {
 /// The template's further variables. Unless the client says otherwise, the prompt ends where an answer begins.
 fn kwargs(fields: &Fields<'_>) -> Result<Map<String, Value>, FieldError> {
     let given = fields.object("chat_template_kwargs")?;
+    if let Some(given) = &given {
+        for name in RESERVED_VARIABLES {
+            if given.map().contains_key(name) {
+                let problem = "is not a variable of the template: give it beside `chat_template_kwargs`";
+                return Err(FieldError::new(given.path_of(name), problem));
+            }
+        }
+        given.flag("enable_thinking")?;
+        given.text("reasoning_effort")?;
+    }
     let mut kwargs = given.map(|f| f.map().clone()).unwrap_or_default();
     kwargs.entry("add_generation_prompt").or_insert(Value::Bool(true));
     Ok(kwargs)
@@ -218,6 +228,23 @@ mod tests {
         let thinking = kwargs(json!({"enable_thinking": false})).unwrap();
         assert_eq!(thinking, json!({"enable_thinking": false, "add_generation_prompt": true}));
         assert_eq!(kwargs(json!({"add_generation_prompt": false})).unwrap(), json!({"add_generation_prompt": false}));
+    }
+
+    #[test]
+    fn variables_are_checked_whether_the_template_reads_them_or_not() {
+        let kwargs = |given: Value| {
+            read(&json!({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": given})).map(|_| ())
+        };
+        for name in RESERVED_VARIABLES {
+            let problem = kwargs(json!({ name: [] })).unwrap_err();
+            assert!(problem.starts_with(&format!("`chat_template_kwargs.{name}` is not a variable")), "{problem}");
+        }
+        let path = "`chat_template_kwargs.enable_thinking` must be a boolean, found";
+        for (wrong, found) in [(json!(5), "an integer"), (json!("x"), "a string"), (json!([]), "an array")] {
+            assert_eq!(kwargs(json!({"enable_thinking": wrong})).unwrap_err(), format!("{path} {found}"));
+        }
+        assert!(kwargs(json!({"reasoning_effort": 3})).is_err());
+        assert_eq!(kwargs(json!({"enable_thinking": null, "documents": [], "reasoning_effort": "high"})), Ok(()));
     }
 
     #[test]

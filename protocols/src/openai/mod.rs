@@ -85,13 +85,15 @@ mod tests {
         })
     }
 
-    /// A body that is right apart from one field.
+    /// Bodies of both routes that are right apart from one field.
     fn nearly_right() -> impl Strategy<Value = Value> {
-        (prop::sample::select(&KEYS[..]), any_json()).prop_map(|(key, value)| {
-            let mut body = json!({"messages": [{"role": "user", "content": "x"}], "prompt": "x"});
-            body[key] = value;
-            body
-        })
+        let right = [json!({"messages": [{"role": "user", "content": "x"}]}), json!({"prompt": "x"})];
+        (prop::sample::select(right.to_vec()), prop::sample::select(&KEYS[..]), any_json()).prop_map(
+            |(mut body, key, value)| {
+                body[key] = value;
+                body
+            },
+        )
     }
 
     proptest! {

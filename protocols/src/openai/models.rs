@@ -1,6 +1,7 @@
 //! `GET /v1/models` and `/v1/models/{id}`.
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use bantam_runtime::engine::ModelInfo;
 use serde::Serialize;
@@ -48,8 +49,12 @@ pub(crate) async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError
     Ok(Json(json!({ "object": "list", "data": [Model::new(&model)] })))
 }
 
-pub(crate) async fn one(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn one(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
+    let Path(id) = id.map_err(|_| ApiError::bad_request("The model's name in the path is not UTF-8").param("model"))?;
     if id != model.name {
         return Err(ApiError::model_not_found(&id));
     }

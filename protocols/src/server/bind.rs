@@ -41,7 +41,7 @@ pub enum BindError {
         port: u16,
     },
     /// The host is not one of this machine's.
-    #[error("{host} is not an address of this machine ({source}); use --host 127.0.0.1, or 0.0.0.0 for all")]
+    #[error("`{host}` is not an address of this machine ({source}); use 127.0.0.1, or 0.0.0.0 for all")]
     Host {
         /// The host asked for.
         host: String,
@@ -84,6 +84,6 @@ mod tests {
     #[tokio::test]
     async fn a_host_of_another_machine_is_named() {
         let error = bind("192.0.2.1", 0).await.unwrap_err();
-        assert!(error.to_string().starts_with("192.0.2.1 is not an address of this machine"), "{error}");
+        assert!(error.to_string().starts_with("`192.0.2.1` is not an address of this machine"), "{error}");
     }
 }

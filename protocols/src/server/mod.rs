@@ -10,13 +10,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bantam_runtime::engine::{Engine, EngineError, ModelInfo};
+use bantam_runtime::words::printable;
 use tokio::sync::watch;
 
 pub use bind::{BindError, Listener, bind};
+pub use routes::check_origins;
 
 use crate::app::AppState;
 use crate::config::ServerConfig;
-use crate::log::{Log, printable};
+use crate::log::Log;
 use connections::Connections;
 
 /// Why a server ended.

@@ -110,6 +110,14 @@ fn cors(origins: &str) -> Result<Option<CorsLayer>, ServeError> {
     ))
 }
 
+/// Whether `--cors-origin` may have this value.
+///
+/// # Errors
+/// What in it is no origin.
+pub fn check_origins(origins: &str) -> Result<(), ServeError> {
+    cors(origins).map(|_| ())
+}
+
 fn origin(name: &str) -> Result<HeaderValue, ServeError> {
     let is_origin = name
         .parse::<Uri>()

@@ -93,6 +93,14 @@ async fn bodies_beyond_the_limit_are_refused_whatever_they_announce() {
     );
     let answer = raw(server.address, chunked.as_bytes()).await;
     assert!(answer.starts_with(b"HTTP/1.1 413"));
+    let silent = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\ncontent-length: 99999999\r\n\r\n";
+    let asked = Instant::now();
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    socket.write_all(silent).await.unwrap();
+    let mut answer = [0; 12];
+    socket.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    assert!(asked.elapsed() < Duration::from_secs(5), "answered after {:?}", asked.elapsed());
     let waits = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\nconnection: close\r\nexpect: 100-continue\r\n\
         content-length: 5000\r\n\r\n";
     assert!(raw(server.address, waits).await.starts_with(b"HTTP/1.1 413"));

@@ -1,9 +1,10 @@
 //! What is refused, and in which words.
 
+use bantam_gguf::{GgufFile, writer::GgufWriter};
 use serde_json::{Value, json};
 
 use crate::client::send;
-use crate::server::{Server, until};
+use crate::server::{Server, model, until};
 
 fn user(content: &Value) -> Value {
     json!({"messages": [{"role": "user", "content": content}]})
@@ -31,6 +32,12 @@ async fn every_fault_of_a_body_is_a_400_that_names_it() {
         (with("tool_choice", json!("required")), "tool_choice"),
         (with("response_format", json!({"type": "json_object"})), "response_format"),
         (with("chat_template_kwargs", json!([])), "chat_template_kwargs"),
+        (with("chat_template_kwargs", json!({"messages": []})), "chat_template_kwargs.messages"),
+        (with("chat_template_kwargs", json!({"enable_thinking": 5})), "chat_template_kwargs.enable_thinking"),
+        (with("n_predict", json!(4)), "n_predict"),
+        (with("top_n_sigma", json!(1.5)), "top_n_sigma"),
+        (with("skip_special_tokens", json!(false)), "skip_special_tokens"),
+        (with("logit_bias", json!({"448": 1})), "logit_bias.448"),
         (user(&json!([{"type": "image_url"}])), "messages[0].content[0].type"),
         (user(&json!({})), "messages[0].content"),
         (json!({"messages": "x"}), "messages"),
@@ -59,6 +66,85 @@ async fn a_full_window_is_refused_with_its_numbers_before_any_work() {
     assert_eq!((&error["n_prompt_tokens"], &error["n_ctx"]), (&json!(64), &json!(64)));
     assert!(error["message"].as_str().unwrap().contains("maximum context length is 64 tokens"));
     until("the log says so", || async { server.log().contains("  400  ") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_route_has_for_a_prompt_is_named_where_it_is_too_long() {
+    let server = Server::with(|engine, _| engine.context = 16).await;
+    let text = "a ".repeat(200);
+    for (path, body, field) in [
+        ("/v1/completions", json!({"prompt": text}), "prompt"),
+        ("/v1/chat/completions", user(&json!(text)), "messages"),
+    ] {
+        let error = server.post(path, &body).await.json()["error"].clone();
+        assert_eq!((&error["code"], &error["param"]), (&json!("context_length_exceeded"), &json!(field)), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(&format!("in the {field}, ")), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_value_of_a_request_comes_back_at_length() {
+    let server = Server::start().await;
+    let long = "x".repeat(1 << 20);
+    for body in [
+        json!({"messages": [{"role": long, "content": "x"}]}),
+        json!({"messages": [{"role": "user", "content": "x"}], "reasoning_effort": long}),
+        json!({"messages": [{"role": "user", "content": [{"type": long}]}]}),
+    ] {
+        let reply = server.post("/v1/chat/completions", &body).await;
+        assert_eq!(reply.status, 400);
+        assert!(reply.body.len() < 1000 && reply.body.contains('…'), "{} bytes", reply.body.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_are_refused_where_the_template_knows_none() {
+    let (folder, file) = with_template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+    let server = Server::with(|engine, _| engine.model = file).await;
+    let ask = |more: Value| {
+        let mut body = user(&json!("x"));
+        body["max_tokens"] = json!(1);
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let tool = json!({"type": "function", "function": {"name": "f"}});
+    let reply = server.post("/v1/chat/completions", &ask(json!({"tools": [tool]}))).await;
+    let error = &reply.json()["error"];
+    assert_eq!((reply.status, &error["param"]), (400, &json!("tools")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("leave them out"), "{error}");
+    for harmless in [
+        json!({"tools": []}),
+        json!({"tools": [tool], "tool_choice": "none"}),
+        json!({"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": true}}),
+    ] {
+        assert_eq!(server.post("/v1/chat/completions", &ask(harmless)).await.status, 200);
+    }
+    drop(folder);
+}
+
+/// The model with another chat template.
+fn with_template(template: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let file = GgufFile::open(model()).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in file.metadata().iter().filter(|(key, _)| *key != "tokenizer.chat_template") {
+        writer.key(key, value.clone());
+    }
+    writer.key("tokenizer.chat_template", template);
+    for tensor in file.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape, file.tensor_bytes(tensor).unwrap());
+    }
+    writer.write(std::fs::File::create(&path).unwrap()).unwrap();
+    (folder, path)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_in_a_path_that_is_no_text_is_an_error_like_others() {
+    let server = Server::start().await;
+    let reply = server.get("/v1/models/%ff").await;
+    assert_eq!((reply.status, &reply.json()["error"]["type"]), (400, &json!("invalid_request_error")));
+    until("the log says so", || async { server.log().contains("not UTF-8") }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,7 +48,7 @@ pub fn brief(text: &str) -> String {
 }
 
 fn short_words(text: &str) -> String {
-    text.split_inclusive(char::is_whitespace).map(|word| cut(word, LONGEST_WORD)).collect()
+    text.split(' ').map(|word| cut(word, LONGEST_WORD)).collect::<Vec<_>>().join(" ")
 }
 
 /// The first characters of a text, and a sign where there are more.

@@ -40,6 +40,16 @@ pub enum BindError {
         /// The port asked for.
         port: u16,
     },
+    /// The system has no socket to give.
+    #[error("port {port} on {host} cannot be listened on: {source}")]
+    System {
+        /// The host asked for.
+        host: String,
+        /// The port asked for.
+        port: u16,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The host is not one of this machine's.
     #[error("`{host}` is not an address of this machine ({source}); use 127.0.0.1, or 0.0.0.0 for all")]
     Host {
@@ -64,7 +74,10 @@ pub async fn bind(host: &str, port: u16) -> Result<Listener, BindError> {
     taken.await.map_err(|source: std::io::Error| match source.kind() {
         ErrorKind::AddrInUse => BindError::InUse { host, port },
         ErrorKind::PermissionDenied => BindError::Forbidden { host, port },
-        _ => BindError::Host { host, source },
+        // Names that nobody knows are told without a number of the system's.
+        ErrorKind::AddrNotAvailable | ErrorKind::InvalidInput => BindError::Host { host, source },
+        _ if source.raw_os_error().is_none() => BindError::Host { host, source },
+        _ => BindError::System { host, port, source },
     })
 }
 

@@ -164,7 +164,10 @@ mod tests {
         let cases = [
             (json!({"temperature": "hot"}), "`temperature` must be a number, found a string"),
             (json!({"top_k": -2}), "`top_k` must be at least 0, found -2"),
-            (json!({"seed": 1e30}), "`seed` must be between -9223372036854775808 and 18446744073709551615, found 1e+30"),
+            (
+                json!({"seed": 1e30}),
+                "`seed` must be between -9223372036854775808 and 18446744073709551615, found 1e+30",
+            ),
             (json!({"max_tokens": 0}), "`max_tokens` must be at least 1, found 0"),
             (json!({"stop": 4}), "`stop` must be a string or an array of strings, found an integer"),
             (json!({"stop": ["a", ""]}), "`stop[1]` must not be empty"),

@@ -239,7 +239,7 @@ mod tests {
             Neutral::Flag(flag) => Some(json!(flag)),
             Neutral::Empty => Some(json!([])),
             Neutral::Word(words) => Some(json!(words[0])),
-            Neutral::Json(holds) => [json!({"type": "text"}), json!(["text"])].into_iter().find(|value| holds(value)),
+            Neutral::Json(holds) => [json!({"type": "text"}), json!(["text"])].into_iter().find(holds),
         }
     }
 

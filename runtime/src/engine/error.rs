@@ -32,7 +32,7 @@ pub enum Refusal {
         prompt_tokens + max_tokens
     )]
     ContextExceeded {
-        /// Tokens of the prompt.
+        /// Tokens of the prompt; of one that is far too long no more than its bytes prove.
         prompt_tokens: usize,
         /// Tokens asked for.
         max_tokens: usize,

@@ -79,6 +79,7 @@ fn tokens(info: &ModelInfo, prompt: Prompt) -> Result<Vec<u32>, Refusal> {
     let tokens = match prompt {
         Prompt::Chat(chat) => encode(info, &segments(info, &chat)?)?,
         Prompt::Text(text) => {
+            check_bytes(info, text.len())?;
             let ids = info.tokenizer.encode(&text, Specials::Parse).map_err(|e| Refusal::Internal(e.to_string()))?;
             with_bos(info, ids)
         }
@@ -133,8 +134,19 @@ fn check_tools(info: &ModelInfo, chat: &ChatPrompt) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses a text that is too long whatever its tokens are, before the work of finding them.
+fn check_bytes(info: &ModelInfo, bytes: usize) -> Result<(), Refusal> {
+    match info.tokenizer.fewest_tokens(bytes) {
+        tokens if tokens > info.context => {
+            Err(Refusal::ContextExceeded { prompt_tokens: tokens, max_tokens: 1, context: info.context })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A template writes its own beginning-of-sequence token; where it does not and the vocabulary asks for one, it is added.
 fn encode(info: &ModelInfo, segments: &[Segment]) -> Result<Vec<u32>, Refusal> {
+    check_bytes(info, segments.iter().map(|segment| segment.text.len()).sum())?;
     let ids = info.tokenizer.encode_segments(segments).map_err(|e| Refusal::Internal(e.to_string()))?;
     Ok(with_bos(info, ids))
 }

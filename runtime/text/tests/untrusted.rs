@@ -101,6 +101,7 @@ fn text_without_borders_is_no_burden() {
             let text = unit.repeat(400_000 / unit.len());
             let ids = tokenizer.encode(&text, Specials::Plain).unwrap();
             assert_eq!(tokenizer.decode(&ids, false), text.as_bytes(), "{name}: {unit:?}");
+            assert!((1..=ids.len()).contains(&tokenizer.fewest_tokens(text.len())), "{name}: {unit:?}");
             assert!(tokenizer.control_spellings(&text).len() < text.len());
         }
     }

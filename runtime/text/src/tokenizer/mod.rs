@@ -156,6 +156,18 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Tokens that a text of so many bytes has, at least: to tell one that is far too long without finding them. 0 where
+    /// normalizing may take anything away.
+    pub fn fewest_tokens(&self, bytes: usize) -> usize {
+        /// Composing characters leaves at least a third of their bytes.
+        const SHRINKS_BY: usize = 3;
+        let Inner { vocabulary, engine, .. } = &*self.0;
+        match engine {
+            Engine::Bytes(_) | Engine::Characters(_) => bytes / SHRINKS_BY / vocabulary.longest_output().max(1),
+            Engine::Library(_) => 0,
+        }
+    }
+
     /// Puts around the ids of a plain text what the metadata asks for: BOS, separator, EOS. What is there already is not
     /// doubled.
     pub fn frame(&self, mut ids: Vec<u32>) -> Vec<u32> {

@@ -34,12 +34,19 @@ impl Strings {
         let start = index.checked_sub(1).and_then(|previous| self.ends.get(previous)).copied().unwrap_or(0);
         self.bytes.get(start..end)
     }
+
+    fn longest(&self) -> usize {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        self.ends.iter().zip(starts).map(|(end, start)| end - start).max().unwrap_or(0)
+    }
 }
 
 /// All tokens of a model.
 pub(crate) struct Vocabulary {
     spellings: Strings,
     outputs: Strings,
+    /// Bytes of the longest output.
+    longest: usize,
     types: Vec<TokenType>,
     ids: FxHashMap<Vec<u8>, u32>,
 }
@@ -55,7 +62,13 @@ impl Vocabulary {
             outputs.push(&output(token, *kind, spelling, &alphabet));
         }
         let ids = tokens.into_iter().zip(0..).collect();
-        Self { spellings, outputs, types, ids }
+        let longest = outputs.longest();
+        Self { spellings, outputs, longest, types, ids }
+    }
+
+    /// Bytes that a token stands for, at most.
+    pub(crate) fn longest_output(&self) -> usize {
+        self.longest
     }
 
     pub(crate) fn len(&self) -> usize {

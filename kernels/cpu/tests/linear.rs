@@ -252,10 +252,9 @@ proptest! {
             let gather: Vec<u32> = (0..count as u64).map(|r| ((r + order % 64) % count as u64) as u32).step_by(2).collect();
             let scatter: Vec<u32> = (0..gather.len() as u32).map(|r| 2 * count as u32 - 1 - r).collect();
             let batch = Batch {
-                input: rows.activations(),
-                rows: gather.len(),
                 gather: Some(&gather),
                 scatter: Some(&scatter),
+                ..Batch::first(rows.activations(), gather.len())
             };
             let scattered = run(&packed, 0, &batch, 2 * count, 0..packed.tiles());
             for (from, to) in gather.iter().zip(&scatter) {
@@ -264,6 +263,40 @@ proptest! {
             }
             let written = scattered.chunks(case.rows).filter(|row| row.iter().any(|y| *y != UNTOUCHED)).count();
             prop_assert_eq!(written, gather.len());
+        }
+    }
+
+    #[test]
+    fn what_rounding_has_left_is_added(case in cases()) {
+        let mut weights = vec![0.0; case.rows * case.cols];
+        dequantize(case.ty, &case.bytes, &mut weights).unwrap();
+        for isa in isas() {
+            let packed = case.pack(isa);
+            if packed.activation() == ActivationKind::Float {
+                continue;
+            }
+            let rows = Rows::new(isa, packed.activation(), &case.x, case.cols);
+            let left = case.x.chunks(case.cols).zip(0..).flat_map(|(x, r)| {
+                x.iter().zip(rows.row(r)).map(|(x, rounded)| x - rounded).collect::<Vec<_>>()
+            });
+            let rest = Rows::new(isa, packed.activation(), &left.collect::<Vec<_>>(), case.cols);
+            let of = |first: usize, count: usize| {
+                let gather: Vec<u32> = (first as u32..(first + count) as u32).collect();
+                let batch = Batch { gather: Some(&gather), ..Batch::first(rows.activations(), count) };
+                run(&packed, 0, &Batch { rest: Some(rest.activations()), ..batch }, count, 0..packed.tiles())
+            };
+            let together = of(0, rows.len());
+            for (r, y) in together.chunks(case.rows).enumerate() {
+                prop_assert_eq!(bits(y), bits(&of(r, 1)));
+                for (n, y) in y.iter().enumerate() {
+                    let (dot, magnitude) = exact_dot(&weights[n * case.cols..][..case.cols], &case.x[r * case.cols..][..case.cols]);
+                    let difference = (f64::from(*y) - dot).abs();
+                    // Blocks reach 1, half a step of the second rounding is 1 / 127² / 2 of that.
+                    let sum: f64 = weights[n * case.cols..][..case.cols].iter().map(|w| f64::from(w.abs())).sum();
+                    let bound = 4e-6 * magnitude + 3.2e-5 * sum;
+                    prop_assert!(difference <= bound, "{} {isa:?} [{r}][{n}]: {y}, not {dot}", case.ty);
+                }
+            }
         }
     }
 

@@ -34,12 +34,13 @@ pub(crate) fn add_at_once(ir: &mut Ir) {
     for i in 0..ir.nodes.len() {
         let Op::Add { a, b } = ir.nodes[i].op else { continue };
         for (product, add) in [(a, b), (b, a)] {
-            let Some(Op::Linear { x, matrix, bias, add: None }) = producers[product].map(|p| ir.nodes[p].op.clone())
+            let Some(Op::Linear { x, matrix, bias, add: None, twice }) =
+                producers[product].map(|p| ir.nodes[p].op.clone())
             else {
                 continue;
             };
             if uses[product] == 1 && product != add {
-                ir.nodes[i].op = Op::Linear { x, matrix, bias, add: Some(add) };
+                ir.nodes[i].op = Op::Linear { x, matrix, bias, add: Some(add), twice };
                 break;
             }
         }

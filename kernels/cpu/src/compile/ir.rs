@@ -101,9 +101,11 @@ pub(crate) enum Op {
     Norm { x: ValueId, norm: RunNorm },
     /// Rounding of activations to 8 bits.
     Quantize(Source),
+    /// The same twice: the blocks of a row, then those of what rounding has left of it.
+    QuantizeTwice(ValueId),
     /// `x·Wᵀ (+ bias) (+ add)`, run by run: `x` is as many runs as the matrix has columns, of which all meet the one matrix,
-    /// or each one of its own.
-    Linear { x: ValueId, matrix: usize, bias: Option<usize>, add: Option<ValueId> },
+    /// or each one of its own. `twice`: `x` comes from [`Op::QuantizeTwice`].
+    Linear { x: ValueId, matrix: usize, bias: Option<usize>, add: Option<ValueId>, twice: bool },
     /// Writes rows to a state. Yields a value without entries: to read the state is to depend on it.
     Store { x: ValueId, slot: StateSlot },
     /// Writes rows of an open block to a state: the operand, and the gate with the bias of its place in the block.
@@ -201,6 +203,7 @@ impl Op {
             | Op::Angles { positions: x, .. }
             | Op::Norm { x, .. }
             | Op::Quantize(Source::Plain(x) | Source::Norm(x, _))
+            | Op::QuantizeTwice(x)
             | Op::Store { x, .. }
             | Op::Pool { stored: x, .. }
             | Op::Convolve { x, .. }

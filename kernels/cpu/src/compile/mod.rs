@@ -2,6 +2,7 @@
 
 mod attributes;
 mod fuse;
+mod head;
 pub(crate) mod ir;
 mod lower;
 mod narrow;
@@ -57,6 +58,7 @@ pub(crate) fn plan(
     max: MaxRows,
 ) -> Result<(Plans, Limits), CompileError> {
     let (mut ir, limits) = lower::lower(checked, places, weights, index)?;
+    head::round_twice(&mut ir);
     let plain = finish(&ir, schedule::one_by_one(&ir), max);
     fuse::remove_unused(&mut ir);
     let mut ir = narrow::narrow(ir);

@@ -148,7 +148,7 @@ pub(super) fn multiply(turn: &Turn<'_>, product: &Product) {
         let range = assignment.starts[expert] as usize..assignment.starts[expert + 1] as usize;
         let entries = &assignment.entries[range.clone()];
         let gather = if product.own_rows { entries } else { &assignment.rows[range] };
-        let batch = Batch { input, rows: entries.len(), gather: Some(gather), scatter: Some(entries) };
+        let batch = Batch { input, rest: None, rows: entries.len(), gather: Some(gather), scatter: Some(entries) };
         let tiles = piece * TILES..((piece + 1) * TILES).min(matrix.tiles());
         let id = assignment.experts[expert] as usize;
         // SAFETY: a piece is claimed once; the entries of experts and the tiles of pieces are disjoint.

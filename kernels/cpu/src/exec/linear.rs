@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{elementwise, turn::Turn};
 use crate::{
     compile::ir::{Entry, ValueId},
-    linear::{Activations, Batch, Output, PackedMatrix, Scratch, matmul, partition},
+    linear::{Activations, Batch, Output, PackedMatrix, QBlock, Scratch, matmul, partition},
     simd::LANES,
 };
 
@@ -15,6 +15,8 @@ pub(super) struct Product {
     pub(super) matrix: usize,
     pub(super) bias: Option<usize>,
     pub(super) add: Option<ValueId>,
+    /// Whether `x` is rounded twice.
+    pub(super) twice: bool,
 }
 
 /// Work, in bytes of weights times rows, from which members take pieces as they get to them: where other programs hold
@@ -56,7 +58,10 @@ fn head_columns(turn: &Turn<'_>, product: &Product, head: usize, tiles: Range<us
     let (rows, stride) = (turn.rows() * turn.width() / (heads * width), heads * width);
     let out = turn.out::<f32>(0);
     let first = head * width;
-    let batch = Batch::first(every(activations(turn, product.x, matrix.cols()), head, heads), rows);
+    let mut batch = Batch::first(every(activations(turn, product.x, matrix.cols()), head, heads), rows);
+    if product.twice {
+        batch.rest = rest(batch.input, QBlock::count(matrix.cols()));
+    }
     // SAFETY: the floats are the result's, and nobody else touches the columns of these tiles.
     let done = unsafe {
         let output = Output::from_raw(out.start().wrapping_add(first), out.len() - first, stride);
@@ -90,6 +95,16 @@ pub(super) fn activations<'a>(turn: &Turn<'a>, x: ValueId, cols: usize) -> Activ
     match turn.frame.plan.values[x].entry {
         Entry::Block => Activations::Quantized { blocks: turn.read(x), stride: turn.frame.width(x) },
         Entry::Float | Entry::Integer => Activations::Float { values: turn.read(x), stride: cols },
+    }
+}
+
+/// What rounding has left of rows of `blocks` blocks, which lies behind them.
+fn rest(rows: Activations<'_>, blocks: usize) -> Option<Activations<'_>> {
+    match rows {
+        Activations::Quantized { blocks: all, stride } => {
+            Some(Activations::Quantized { blocks: all.get(blocks..)?, stride })
+        }
+        Activations::Float { .. } => None,
     }
 }
 

@@ -72,8 +72,10 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
             norm::norm(frame, norm, x, share.clone(), turn.own(share, norm.group));
         }
         Op::Quantize(source) => quantize::quantize(&turn, *source),
-        Op::Linear { x, matrix, bias, add } => {
-            linear::linear(&turn, &linear::Product { x: *x, matrix: *matrix, bias: *bias, add: *add });
+        Op::QuantizeTwice(x) => quantize::quantize_twice(&turn, *x),
+        Op::Linear { x, matrix, bias, add, twice } => {
+            let (x, matrix, bias, add, twice) = (*x, *matrix, *bias, *add, *twice);
+            linear::linear(&turn, &linear::Product { x, matrix, bias, add, twice });
         }
         Op::Store { x, slot } => keep(&turn, *x, slot),
         Op::StoreOpen { x, gate, bias, pool } => pool::store(&turn, *x, *gate, *bias, pool),

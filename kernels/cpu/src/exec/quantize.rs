@@ -23,6 +23,26 @@ pub(super) fn quantize(turn: &Turn<'_>, source: Source) {
     }
 }
 
+/// Writes the blocks of this member's share of the rows of `x`, and behind those of a row those of what rounding has left.
+pub(super) fn quantize_twice(turn: &Turn<'_>, x: ValueId) {
+    let (isa, per_row) = (turn.frame.isa, turn.width());
+    let rows = turn.member.share(turn.rows(), 1);
+    let x = turn.read::<f32>(x);
+    let len = x.len() / turn.rows();
+    for row in rows {
+        let (rounded, rest) = turn.own::<QBlock>(row..row + 1, per_row).split_at_mut(per_row / 2);
+        let x = &x[row * len..][..len];
+        quantize_row(isa, x, rounded);
+        for ((x, rounded), rest) in x.chunks(QBlock::LEN).zip(rounded).zip(rest) {
+            let mut left = [0.0; QBlock::LEN];
+            for ((left, x), rounded) in left.iter_mut().zip(x).zip(rounded.values()) {
+                *left = x - rounded;
+            }
+            quantize_row(isa, &left, std::slice::from_mut(rest));
+        }
+    }
+}
+
 /// Writes the blocks of run `row` from column `column` on.
 fn row_part(turn: &Turn<'_>, source: Source, row: usize, column: usize, out: &mut [QBlock]) {
     let frame = turn.frame;

@@ -36,6 +36,9 @@ pub enum MatmulError {
 pub struct Batch<'a> {
     /// The rows to choose from.
     pub input: Activations<'a>,
+    /// What rounding to 8 bits has left of them, rounded again, row by row: multiplied as well, and added. Float weights
+    /// take none.
+    pub rest: Option<Activations<'a>>,
     /// How many rows take part.
     pub rows: usize,
     /// Which input row is row `r` of the batch, `rows` of them; without it row `r` is.
@@ -47,7 +50,7 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// The first `rows` rows, to as many output rows.
     pub fn first(input: Activations<'a>, rows: usize) -> Self {
-        Self { input, rows, gather: None, scatter: None }
+        Self { input, rest: None, rows, gather: None, scatter: None }
     }
 }
 
@@ -105,6 +108,13 @@ pub(super) fn check(
         within("tile", last, weights.tiles())?;
     }
     check_rows("input row", batch.rows, batch.gather, batch.input.rows(weights.cols()))?;
+    if let Some(rest) = batch.rest {
+        let (expected, found) = (ActivationKind::Quantized, rest.kind());
+        if expected != found || weights.activation() != expected {
+            return Err(MatmulError::Kind { ty: weights.ty(), expected: weights.activation(), found });
+        }
+        check_rows("input row", batch.rows, batch.gather, rest.rows(weights.cols()))?;
+    }
     check_rows("output row", batch.rows, batch.scatter, rows_in(output.len, output.stride, weights.rows()))
 }
 

@@ -245,18 +245,22 @@ impl<K: Panels> QuantizedProduct<'_, K> {
     /// Multiplies one panel of `tiles` tiles from `tile` on with every row of the batch.
     #[inline(always)]
     fn panel<S: Simd>(&mut self, simd: S, tile: usize, tiles: usize, panel: Panel) {
-        let Activations::Quantized { blocks, stride } = self.0.batch.input else { return };
-        let first_block = panel.first / BLOCK;
         let mut strip = blank();
         (strip.len, strip.first) = (panel.cols / BLOCK, panel.first == 0);
         self.read_weights(simd, tile, tiles, panel, &mut strip);
         let limit = if K::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
         let mut ahead = self.look_ahead(tile, tiles, panel, limit, &mut strip);
-        for (start, rows) in runs(self.0.batch.rows, limit) {
-            ahead.take(&mut strip);
-            self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride + first_block..].as_ptr());
-            // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
-            run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K, R, T>::new(&strip) });
+        for input in [Some(self.0.batch.input), self.0.batch.rest].into_iter().flatten() {
+            let Activations::Quantized { blocks, stride } = input else { continue };
+            let blocks = &blocks[panel.first / BLOCK..];
+            for (start, rows) in runs(self.0.batch.rows, limit) {
+                ahead.take(&mut strip);
+                self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride..].as_ptr());
+                // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
+                run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K, R, T>::new(&strip) });
+            }
+            // The rest is added to what is there.
+            strip.first = false;
         }
     }
 

@@ -6,7 +6,8 @@
 //!   `t = c·s`, `t = c'·s' + t` for a second half, `t = (m/128)·(−128·Σq) + t` for each minimum, `y = t·d + y`;
 //! - float weights: `a = w·x + a` for the even columns, `b = w·x + b` for the odd ones, `y = a + b`.
 //!
-//! `y` may rest in memory between two panels of columns, which changes nothing.
+//! `y` may rest in memory between two panels of columns, which changes nothing. Where activations come with what rounding has
+//! left of them, each panel adds the blocks of the rest behind those of the rounded ones.
 //!
 //! The compiler enables an instruction set for a function and what is inlined into it. A closure with vector operations
 //! may be compiled before it is inlined, and then every operation becomes a call: so there are only loops here.

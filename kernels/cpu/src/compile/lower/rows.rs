@@ -51,7 +51,7 @@ impl Lowering<'_> {
         let matrix = self.matrix(&o.weight)?;
         let x = self.value(&o.x)?;
         let bias = self.optional_vector(&o.bias)?;
-        Ok(ir::Op::Linear { x: self.activations(x, matrix), matrix, bias, add: None })
+        Ok(ir::Op::Linear { x: self.activations(x, matrix), matrix, bias, add: None, twice: false })
     }
 
     pub(super) fn norm(&mut self, o: &Norm) -> Lowered<ir::Op> {

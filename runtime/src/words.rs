@@ -86,9 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_short_stays_as_it_is(text in ".{0,80}( \\PC{0,60}){0,3}") {
-            let longest = text.split(char::is_whitespace).map(|word| word.chars().count()).max().unwrap_or(0);
-            prop_assume!(text.chars().count() <= LONGEST_VALUE && longest <= LONGEST_VALUE);
+        fn what_is_short_stays_as_it_is(text in ".{0,40}( \\PC{0,28}){0,2}") {
             prop_assert_eq!(brief(&text), text);
         }
     }

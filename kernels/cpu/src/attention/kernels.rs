@@ -16,6 +16,28 @@ pub(super) const QUERY_GROUP: usize = 8;
 /// What is kept of the block's scores, then of its probabilities: one per key.
 pub(super) type Row = [f32; PAGE_ROWS];
 
+/// Scales queries and lays them out side by side: `out[entry][query] = sources[query][entry] · scale`.
+pub(super) struct Interleave<'a> {
+    pub(super) sources: [&'a [f32]; QUERY_GROUP],
+    pub(super) scale: f32,
+    pub(super) out: &'a mut [f32],
+}
+
+impl Kernel for Interleave<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, _: S) {
+        let out = self.out.as_chunks_mut::<QUERY_GROUP>().0;
+        let sources = self.sources.map(|source| &source[..out.len()]);
+        for (entry, out) in out.iter_mut().enumerate() {
+            for (out, source) in out.iter_mut().zip(&sources) {
+                *out = source[entry] * self.scale;
+            }
+        }
+    }
+}
+
 /// Scores of all keys of a block: `Σ_d q[d] · k[d]`, by rising `d`.
 pub(super) struct Scores<'a, E: Element> {
     /// Queries, scaled: `[query / 8][entry][query % 8]`.
@@ -134,17 +156,19 @@ impl Kernel for Soften<'_> {
             let scores = [s.load(low), s.load(high)];
             let greatest = s.greatest(s.max(s.max(scores[0], scores[1]), s.splat(softmax.greatest)));
             let shift = s.splat(greatest);
-            // Both exponentials of the correction are of the same kind as those of the scores.
-            let factor = math::exp(s, s.sub(s.splat(softmax.greatest), shift));
             let weights = [math::exp(s, s.sub(scores[0], shift)), math::exp(s, s.sub(scores[1], shift))];
-            let sums = s.fma(s.load(&softmax.sums), factor, s.add(weights[0], weights[1]));
-            s.store(&mut softmax.sums, sums);
+            let (before, added) = (s.load(&softmax.sums), s.add(weights[0], weights[1]));
             s.store(low, weights[0]);
             s.store(high, weights[1]);
+            if greatest == softmax.greatest {
+                // The factor would be one, and change nothing.
+                s.store(&mut softmax.sums, s.add(before, added));
+                continue;
+            }
+            let factor = math::exp(s, s.sub(s.splat(softmax.greatest), shift));
+            s.store(&mut softmax.sums, s.fma(before, factor, added));
             softmax.greatest = greatest;
-            let mut lanes = [0.0; LANES];
-            s.store(&mut lanes, factor);
-            *correction = lanes[0];
+            *correction = s.first(factor);
         }
     }
 }
@@ -165,6 +189,12 @@ pub(super) struct Values<'a, E: Element> {
     pub(super) sums: &'a mut [f32],
     /// The values of the next block, to be fetched meanwhile.
     pub(super) ahead: *const u8,
+}
+
+/// The first `V` vectors of a slice.
+#[inline(always)]
+fn first_vectors<T, const V: usize>(slice: &[T]) -> Option<&[[T; LANES]; V]> {
+    slice.as_chunks::<LANES>().0.first_chunk()
 }
 
 /// Entries of a value, filled up to whole vectors.
@@ -190,7 +220,8 @@ impl<E: Element> Kernel for Values<'_, E> {
             };
             let sums = &mut self.sums[first * stride..];
             first += match part.rows.len().min(S::VALUE_ROWS) {
-                4.. => part.add_all::<S, E, 4>(s, sums),
+                8.. => part.add_all::<S, E, 8>(s, sums),
+                4..8 => part.add_all::<S, E, 4>(s, sums),
                 3 => part.add_all::<S, E, 3>(s, sums),
                 2 => part.add_all::<S, E, 2>(s, sums),
                 _ => part.add_all::<S, E, 1>(s, sums),
@@ -217,8 +248,8 @@ impl<B: Copy + Default> Part<'_, B> {
         let mut entry = 0;
         while entry < whole {
             entry += match (whole - entry) / LANES {
-                4.. => self.add::<S, E, R, 4>(s, sums, entry),
-                2 | 3 => self.add::<S, E, R, 2>(s, sums, entry),
+                4.. if R <= 4 => self.add::<S, E, R, 4>(s, sums, entry),
+                2.. => self.add::<S, E, R, 2>(s, sums, entry),
                 _ => self.add::<S, E, R, 1>(s, sums, entry),
             };
         }
@@ -237,34 +268,38 @@ impl<B: Copy + Default> Part<'_, B> {
         entry: usize,
     ) -> usize {
         let stride = padded(self.dim);
-        // As arrays, so that the loops over queries have a known length and the totals stay in registers.
-        let Some(rows) = self.rows.first_chunk::<R>() else { return V * LANES };
+        // As arrays, so that all loops but that over keys have a known length and the totals stay in registers.
+        let Some((rows, corrections)) = self.rows.first_chunk::<R>().zip(self.corrections.first_chunk::<R>()) else {
+            return V * LANES;
+        };
         let mut totals = [[s.splat(0.0); V]; R];
-        for (r, total) in totals.iter_mut().enumerate() {
-            let vectors = sums[r * stride + entry..].as_chunks::<LANES>().0;
-            for (total, vector) in total.iter_mut().zip(vectors) {
-                *total = s.mul(s.load(vector), s.splat(self.corrections[r]));
+        for r in 0..R {
+            let Some(vectors) = first_vectors::<_, V>(&sums[r * stride + entry..]) else { continue };
+            let correction = s.splat(corrections[r]);
+            for v in 0..V {
+                totals[r][v] = s.mul(s.load(&vectors[v]), correction);
             }
         }
-        for key in self.visible.clone() {
-            let vectors = self.values[key * self.dim + entry..].as_chunks::<LANES>().0;
-            let Some(vectors) = vectors.first_chunk::<V>() else { continue };
+        let visible = self.visible.start..self.visible.end.min(PAGE_ROWS);
+        for key in visible {
+            let Some(vectors) = first_vectors::<_, V>(&self.values[key * self.dim + entry..]) else { continue };
             if let Some(ahead) = self.ahead {
                 for line in 0..size_of_val(vectors) / LINE {
                     s.prefetch(ahead.wrapping_add((key * self.dim + entry) * size_of::<B>() + line * LINE));
                 }
             }
-            for (v, vector) in vectors.iter().enumerate() {
-                let value = E::load(s, vector);
-                for (row, total) in rows.iter().zip(&mut totals) {
-                    total[v] = s.fma(s.splat(row[key]), value, total[v]);
+            for v in 0..V {
+                let value = E::load(s, &vectors[v]);
+                for r in 0..R {
+                    totals[r][v] = s.fma(s.splat(rows[r][key]), value, totals[r][v]);
                 }
             }
         }
-        for (r, total) in totals.iter().enumerate() {
+        for r in 0..R {
             let vectors = sums[r * stride + entry..].as_chunks_mut::<LANES>().0;
-            for (total, vector) in total.iter().zip(vectors) {
-                s.store(vector, *total);
+            let Some(vectors) = vectors.first_chunk_mut::<V>() else { continue };
+            for v in 0..V {
+                s.store(&mut vectors[v], totals[r][v]);
             }
         }
         V * LANES

@@ -46,13 +46,30 @@ impl Totals {
         let sums = &self.sums[index * stride..];
         match sink {
             None => {
-                let weight = self.weights[index];
-                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum / weight);
+                with_floats(isa, Divide { sums, by: self.weights[index], out });
             }
             Some(sink) => {
                 let share = with_floats(isa, WithSink { seen, weight: self.weights[index], sink });
                 out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * share);
             }
+        }
+    }
+}
+
+/// `sums / by`.
+struct Divide<'a> {
+    sums: &'a [f32],
+    by: f32,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Divide<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, _: S) {
+        for (out, sum) in self.out.iter_mut().zip(self.sums) {
+            *out = sum / self.by;
         }
     }
 }

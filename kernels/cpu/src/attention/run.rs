@@ -8,7 +8,7 @@ use super::{
     SEGMENT, SLOTS, TILE_QUERIES,
     blocks::{BlockScratch, Blocks, Lines},
     element::{Element, with_element},
-    kernels::{QUERY_GROUP, Row, Scores, Soften, Softmax, Values, padded},
+    kernels::{Interleave, QUERY_GROUP, Row, Scores, Soften, Softmax, Values, padded},
     merge::{Merge, Partials, Result, Totals, Weight},
     pieces::{Cut, Piece, Pieces, SharedTile},
     sight::{Source, Stand},
@@ -156,16 +156,20 @@ impl PieceRun<'_> {
     /// Scales the queries and lays them out as the kernels read them.
     fn gather(&mut self) {
         let attend = self.of.attend;
-        let dim = attend.k.dim;
+        let (dim, queries) = (attend.k.dim, self.piece.queries.len());
+        for i in 0..queries {
+            let row = (self.piece.queries.start + i) / attend.group();
+            self.scratch.stands[i] = self.of.rows.stand(row, self.of.step);
+        }
         for (head, slot) in self.heads() {
-            for i in 0..self.piece.queries.len() {
-                let (row, query_head) = self.place(head, i);
-                self.scratch.stands[i] = self.of.rows.stand(row, self.of.step);
-                let query = &self.of.q[(row * attend.heads + query_head) * dim..][..dim];
-                let target = &mut self.scratch.queries[(slot + i / QUERY_GROUP * QUERY_GROUP) * dim..];
-                for (d, q) in query.iter().enumerate() {
-                    target[d * QUERY_GROUP + i % QUERY_GROUP] = q * attend.scale;
-                }
+            for first in (0..queries).step_by(QUERY_GROUP) {
+                // Places beyond the last query get a copy of it, which nobody reads.
+                let sources = std::array::from_fn(|i| {
+                    let (row, query_head) = self.place(head, (first + i).min(queries - 1));
+                    &self.of.q[(row * attend.heads + query_head) * dim..][..dim]
+                });
+                let out = &mut self.scratch.queries[(slot + first) * dim..][..QUERY_GROUP * dim];
+                with_floats(self.of.isa, Interleave { sources, scale: attend.scale, out });
             }
         }
     }

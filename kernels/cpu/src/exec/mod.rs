@@ -63,7 +63,8 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
             rope::angles(table, &turn.read(*positions)[share.clone()], turn.own(share, turn.width()));
         }
         Op::Rope { x, angles, turning } => {
-            let rotation = rope::Rotation { angles: turn.read(*angles), dims: frame.width(*angles), turning: *turning };
+            let (angles, dims) = (turn.read(*angles), frame.width(*angles));
+            let rotation = rope::Rotation { angles, dims, turning: *turning, isa: frame.isa };
             rotate(&turn, &rotation, *x);
         }
         Op::Norm { x, norm } => {

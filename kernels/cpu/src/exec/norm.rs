@@ -5,7 +5,11 @@ use std::ops::Range;
 use bantam_graph::NormKind;
 
 use super::{frame::Frame, sums::Dot};
-use crate::{compile::ir::RunNorm, isa::Isa, simd::with_floats};
+use crate::{
+    compile::ir::RunNorm,
+    isa::Isa,
+    simd::{Floats, Kernel, with_floats},
+};
 
 /// Normalises runs `runs` of all rows, whose entries `x` holds.
 pub(crate) fn norm(frame: &Frame<'_>, norm: &RunNorm, x: &[f32], runs: Range<usize>, out: &mut [f32]) {
@@ -13,7 +17,7 @@ pub(crate) fn norm(frame: &Frame<'_>, norm: &RunNorm, x: &[f32], runs: Range<usi
     for ((x, out), run) in x.chunks_exact(norm.group).zip(out.chunks_exact_mut(norm.group)).zip(runs) {
         // A weight as long as a row goes on over its runs.
         let weight = weight.map(|w| &w[run * norm.group % w.len()..][..norm.group]);
-        apply(x, factor(frame.isa, x, norm), weight, out);
+        apply(frame.isa, x, factor(frame.isa, x, norm), weight, out);
     }
 }
 
@@ -28,13 +32,34 @@ pub(crate) fn factor(isa: Isa, x: &[f32], norm: &RunNorm) -> f32 {
 }
 
 /// `x · factor ⊙ weight`.
-pub(crate) fn apply(x: &[f32], factor: f32, weight: Option<&[f32]>, out: &mut [f32]) {
-    match weight {
-        Some(weight) => {
-            for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
-                *out = x * factor * w;
+pub(crate) fn apply(isa: Isa, x: &[f32], factor: f32, weight: Option<&[f32]>, out: &mut [f32]) {
+    with_floats(isa, Scaled { x, factor, weight, out });
+}
+
+struct Scaled<'a> {
+    x: &'a [f32],
+    factor: f32,
+    weight: Option<&'a [f32]>,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Scaled<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, _: S) {
+        let Scaled { x, factor, weight, out } = self;
+        match weight {
+            Some(weight) => {
+                for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
+                    *out = x * factor * w;
+                }
+            }
+            None => {
+                for (out, x) in out.iter_mut().zip(x) {
+                    *out = x * factor;
+                }
             }
         }
-        None => super::elementwise::scale(x, factor, 0.0, out),
     }
 }

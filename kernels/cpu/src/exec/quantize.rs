@@ -61,7 +61,7 @@ fn row_part(turn: &Turn<'_>, source: Source, row: usize, column: usize, out: &mu
             let weight = norm.weight.map(|w| &frame.weights.vectors[w][column..]);
             let factor = norm::factor(frame.isa, x, &norm);
             let compute = |at: usize, out: &mut [f32]| {
-                norm::apply(&x[column + at..], factor, weight.map(|w| &w[at..]), out);
+                norm::apply(frame.isa, &x[column + at..], factor, weight.map(|w| &w[at..]), out);
             };
             in_chunks(frame, x.len() - column, out, compute);
         }

@@ -4,7 +4,11 @@ use std::ops::Range;
 
 use bantam_graph::Pairing;
 
-use crate::compile::{RopeTable, ir::Turning};
+use crate::{
+    compile::{RopeTable, ir::Turning},
+    isa::Isa,
+    simd::{Floats, Kernel, with_floats},
+};
 
 /// Writes `[cos] [sin]` of every pair's angle, row by row. The angle is rounded as in the references, cosine and sine are
 /// those of the rounded angle.
@@ -27,6 +31,7 @@ pub(crate) struct Rotation<'a> {
     /// Entries that turn.
     pub(crate) dims: usize,
     pub(crate) turning: Turning,
+    pub(crate) isa: Isa,
 }
 
 impl Rotation<'_> {
@@ -45,22 +50,34 @@ impl Rotation<'_> {
             match (pairing, inverse) {
                 (Pairing::Interleaved, false) => interleaved::<false>(x, angles, out),
                 (Pairing::Interleaved, true) => interleaved::<true>(x, angles, out),
-                (_, false) => apart::<false>(x, far, angles, out),
-                (_, true) => apart::<true>(x, far, angles, out),
+                (_, false) => with_floats(self.isa, Apart::<false> { x, far, angles, out }),
+                (_, true) => with_floats(self.isa, Apart::<true> { x, far, angles, out }),
             }
         }
     }
 }
 
 /// Turns entries with those `far` behind them, as many as there are angles.
-fn apart<const BACK: bool>(x: &[f32], far: usize, (cosines, sines): (&[f32], &[f32]), out: &mut [f32]) {
-    let (a, b) = x.split_at(far);
-    let (out_a, out_b) = out.split_at_mut(far);
-    let angles = cosines.iter().zip(sines);
-    for ((((a, b), (c, s)), out_a), out_b) in a.iter().zip(b).zip(angles).zip(out_a).zip(out_b) {
-        let s = if BACK { -s } else { *s };
-        *out_a = a * c - b * s;
-        *out_b = b * c + a * s;
+struct Apart<'a, const BACK: bool> {
+    x: &'a [f32],
+    far: usize,
+    angles: (&'a [f32], &'a [f32]),
+    out: &'a mut [f32],
+}
+
+impl<const BACK: bool> Kernel for Apart<'_, BACK> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, _: S) {
+        let (a, b) = self.x.split_at(self.far);
+        let (out_a, out_b) = self.out.split_at_mut(self.far);
+        let angles = self.angles.0.iter().zip(self.angles.1);
+        for ((((a, b), (c, s)), out_a), out_b) in a.iter().zip(b).zip(angles).zip(out_a).zip(out_b) {
+            let s = if BACK { -s } else { *s };
+            *out_a = a * c - b * s;
+            *out_b = b * c + a * s;
+        }
     }
 }
 

@@ -67,6 +67,14 @@ pub(crate) trait Floats: Copy {
     /// Asks for the cache line at `address`, which need not be mapped, into the second-level cache.
     fn prefetch(self, address: *const u8);
 
+    /// The first lane.
+    #[inline(always)]
+    fn first(self, a: Self::F) -> f32 {
+        let mut lanes = [0.0; LANES];
+        self.store(&mut lanes, a);
+        lanes[0]
+    }
+
     /// The greatest lane.
     #[inline(always)]
     fn greatest(self, a: Self::F) -> f32 {

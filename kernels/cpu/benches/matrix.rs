@@ -1,8 +1,9 @@
 //! How near matrix products come to what the machine can do, format by format and for several numbers of rows.
 //!
-//! `cargo bench -p bantam-cpu --bench matrix -- [FORMAT…]`; the environment's `THREADS` says with how many threads. The
-//! machine's reading of memory and its peak of 8-bit arithmetic are measured between any two formats, since shared machines
-//! drift: shares are of what was measured right before.
+//! `cargo bench -p bantam-cpu --bench matrix -- [FORMAT…]`; the environment's `THREADS` says with how many threads, `SHAPE`
+//! (`3072x1024`: outputs, columns) for which matrices. The machine's reading of memory and its peak of 8-bit arithmetic are
+//! measured between any two formats, since shared machines drift: shares are of what was measured right before. All figures
+//! are those of the best sample.
 
 #![allow(unsafe_code, reason = "matmul leaves it to its callers that threads share out the outputs")]
 #![allow(clippy::print_stdout, reason = "its result")]
@@ -11,7 +12,7 @@ use std::{
     error::Error,
     path::Path,
     sync::{Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bantam_cpu::{
@@ -24,14 +25,16 @@ use bantam_cpu::{
 };
 use bantam_gguf::GgmlType;
 
-/// Outputs and columns of each matrix.
-const SIZE: usize = 2048;
+/// Outputs and columns of each matrix, unless the environment says otherwise.
+const SHAPE: (usize, usize) = (2048, 2048);
 /// Bytes of all matrices together: far more than caches hold.
 const BYTES: usize = 192 << 20;
 /// Rows of activations.
 const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 512];
-/// Times that each figure is taken; the best one counts.
-const ROUNDS: usize = 5;
+/// How long each figure is sampled, and how often at least.
+const SAMPLED: (Duration, usize) = (Duration::from_millis(300), 5);
+/// Multiplications and additions of a thread in a sample, at most: few enough for some samples to pass undisturbed.
+const SAMPLE: usize = 96 << 20;
 
 /// The formats that are measured unless some are named.
 const FORMATS: [GgmlType; 12] = {
@@ -47,8 +50,8 @@ struct Machine {
 
 impl Machine {
     fn measure(threads: usize) -> Self {
-        let read_gb_s = machine::read_bandwidth(Isa::detect(), threads).unwrap_or_default() / 1e9;
-        Machine { read_gb_s, int8_tops: machine::integer_peak(Isa::detect(), threads) / 1e12 }
+        let read = machine::read_bandwidth(Isa::detect(), threads).unwrap_or_default();
+        Machine { read_gb_s: read.best / 1e9, int8_tops: machine::integer_peak(Isa::detect(), threads) / 1e12 }
     }
 }
 
@@ -65,10 +68,16 @@ impl Workers {
         Ok(Workers { team, scratch: scratch.ok_or("no memory for scratch")? })
     }
 
-    fn multiply(&self, matrix: &PackedMatrix, batch: &Batch<'_>, y: &mut [f32]) -> Result<(), Box<dyn Error>> {
-        let output = Output::new(y, SIZE);
+    /// Multiplies by the first `tiles` tiles of a matrix.
+    fn multiply(
+        &self,
+        (matrix, tiles): (&PackedMatrix, usize),
+        batch: &Batch<'_>,
+        y: &mut [f32],
+    ) -> Result<(), Box<dyn Error>> {
+        let output = Output::new(y, matrix.rows());
         self.team.run(|member| {
-            let tiles = partition(matrix.tiles(), member.threads(), member.index());
+            let tiles = partition(tiles, member.threads(), member.index());
             let mut scratch = self.scratch[member.index()].lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the members' tiles differ, and nobody reads `y` meanwhile.
             unsafe { matmul(matrix, 0, batch, &output, tiles, &mut scratch) }.map_err(|_| Broken)
@@ -81,16 +90,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads = std::env::var("THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let workers = Workers::new(threads)?;
     let threads = workers.team.threads();
-    println!("{:?}, {threads} threads, {SIZE} x {SIZE}", Isa::detect());
-    println!("{:<9}{:>5}{:>10}{:>8}{:>8}{:>9}{:>8}", "format", "rows", "us", "GB/s", "share", "GOP/s", "share");
+    let (outputs, columns) = shape()?;
+    println!("{:?}, {threads} threads, {outputs} x {columns}", Isa::detect());
+    println!("{:<9}{:>5}{:>8}{:>8}{:>9}{:>8}", "format", "rows", "GB/s", "share", "GOP/s", "share");
     for ty in chosen()? {
         let machine = Machine::measure(threads);
-        let matrices = matrices(ty)?;
+        let matrices = matrices(ty, outputs, columns)?;
         for rows in ROWS {
             report(ty, rows, &matrices, &workers, &machine)?;
         }
     }
     Ok(())
+}
+
+/// Outputs and columns of the matrices.
+fn shape() -> Result<(usize, usize), String> {
+    let Ok(shape) = std::env::var("SHAPE") else { return Ok(SHAPE) };
+    let parsed = shape.split_once('x').and_then(|(a, b)| a.parse().ok().zip(b.parse().ok()));
+    parsed.ok_or(format!("SHAPE={shape}: expected OUTPUTSxCOLUMNS, such as 3072x1024"))
 }
 
 /// The formats that the command line names, or all of [`FORMATS`].
@@ -104,16 +121,16 @@ fn chosen() -> Result<Vec<GgmlType>, String> {
 }
 
 /// Matrices of real blocks, as many as [`BYTES`] hold.
-fn matrices(ty: GgmlType) -> Result<Vec<PackedMatrix>, Box<dyn Error>> {
+fn matrices(ty: GgmlType, outputs: usize, columns: usize) -> Result<Vec<PackedMatrix>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/quants");
     let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("quants.json"))?)?;
     let types = manifest["types"].as_array().ok_or("quants.json lists no types")?;
     let entry = types.iter().find(|entry| entry["name"] == ty.name()).ok_or("no blocks of this format")?;
     let blocks = std::fs::read(folder.join(entry["data"].as_str().ok_or("the format names no file")?))?;
-    let bytes = ty.row_bytes(SIZE).ok_or("the size is no multiple of the format's block")? * SIZE;
-    let file: Vec<u8> = blocks.iter().copied().cycle().take(bytes).collect();
+    let row_bytes = ty.row_bytes(columns).ok_or("the columns are no multiple of the format's block")?;
+    let file: Vec<u8> = blocks.iter().copied().cycle().take(row_bytes * outputs).collect();
     let packer = Packer::new(Isa::detect());
-    (0..BYTES.div_ceil(bytes)).map(|_| Ok(packer.pack(ty, SIZE, SIZE, &file)?)).collect()
+    (0..BYTES.div_ceil(file.len())).map(|_| Ok(packer.pack(ty, outputs, columns, &file)?)).collect()
 }
 
 fn report(
@@ -123,32 +140,39 @@ fn report(
     workers: &Workers,
     machine: &Machine,
 ) -> Result<(), Box<dyn Error>> {
-    let x: Vec<f32> = (0..rows * SIZE).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
-    let mut blocks = vec![QBlock::default(); rows * QBlock::count(SIZE)];
-    for (row, out) in x.chunks(SIZE).zip(blocks.chunks_mut(QBlock::count(SIZE))) {
+    let Some(first) = matrices.first() else { return Ok(()) };
+    let (outputs, columns) = (first.rows(), first.cols());
+    let per_row = QBlock::count(columns);
+    let x: Vec<f32> = (0..rows * columns).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let mut blocks = vec![QBlock::default(); rows * per_row];
+    for (row, out) in x.chunks(columns).zip(blocks.chunks_mut(per_row)) {
         quantize_row(Isa::detect(), row, out);
     }
-    let mut y = vec![0.0; rows * SIZE];
-    let bytes = matrices.first().map_or(0, PackedMatrix::bytes);
-    // Fewer matrices where each takes long.
-    let used = (matrices.len() * 8 / (rows + 7)).clamp(1, matrices.len());
-    let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
-        let start = Instant::now();
-        for matrix in &matrices[..used] {
-            let input = match matrix.activation() {
-                ActivationKind::Float => Activations::Float { values: &x, stride: SIZE },
-                ActivationKind::Quantized => Activations::Quantized { blocks: &blocks, stride: QBlock::count(SIZE) },
-            };
-            workers.multiply(matrix, &Batch::first(input, rows), &mut y)?;
+    let input = match first.activation() {
+        ActivationKind::Float => Activations::Float { values: &x, stride: columns },
+        ActivationKind::Quantized => Activations::Quantized { blocks: &blocks, stride: per_row },
+    };
+    let batch = Batch::first(input, rows);
+    let mut y = vec![0.0; rows * outputs];
+    let operations_a_tile = rows * columns * outputs.div_ceil(first.tiles());
+    let tiles = (SAMPLE * workers.team.threads() / operations_a_tile).clamp(1, first.tiles());
+    let (start, mut best, mut samples) = (Instant::now(), f64::INFINITY, 0);
+    // Matrix after matrix, so that none is in a cache from the last time.
+    for matrix in matrices.iter().cycle() {
+        let sample = Instant::now();
+        workers.multiply((matrix, tiles), &batch, &mut y)?;
+        best = best.min(sample.elapsed().as_secs_f64());
+        samples += 1;
+        if start.elapsed() > SAMPLED.0 && samples >= SAMPLED.1 {
+            break;
         }
-        best = best.min(start.elapsed().as_secs_f64() / used as f64);
     }
-    let (gb_s, gop_s) = (bytes as f64 / best / 1e9, 2.0 * (rows * SIZE * SIZE) as f64 / best / 1e9);
+    let share = tiles as f64 / first.tiles() as f64;
+    let gb_s = share * first.bytes() as f64 / best / 1e9;
+    let gop_s = share * 2.0 * (rows * outputs * columns) as f64 / best / 1e9;
     println!(
-        "{:<9}{rows:>5}{:>10.1}{gb_s:>8.1}{:>7.0}%{gop_s:>9.1}{:>7.0}%",
+        "{:<9}{rows:>5}{gb_s:>8.1}{:>7.0}%{gop_s:>9.1}{:>7.0}%",
         ty.name(),
-        best * 1e6,
         100.0 * gb_s / machine.read_gb_s,
         gop_s / machine.int8_tops / 10.0,
     );

@@ -142,7 +142,7 @@ impl Samples {
             decode.push(timed(|| session.decode(lengths.depth, plan.decode_tokens))?);
             // All iterations need the same memory; the yardsticks, which come now, need more.
             peak_rss_bytes = peak_rss_bytes.or_else(os::peak_rss_bytes);
-            read_gb_s.extend(machine::read_bandwidth(Isa::detect(), threads).map(|bytes| bytes / 1e9));
+            read_gb_s.extend(machine::read_bandwidth(Isa::detect(), threads).map(|read| read.sustained / 1e9));
             int8_tops.push(machine::integer_peak(Isa::detect(), threads) / 1e12);
         }
         Ok(Samples { prefill, decode, read_gb_s, int8_tops, peak_rss_bytes })

@@ -220,8 +220,7 @@ impl<E: Element> Kernel for Values<'_, E> {
             };
             let sums = &mut self.sums[first * stride..];
             first += match part.rows.len().min(S::VALUE_ROWS) {
-                8.. => part.add_all::<S, E, 8>(s, sums),
-                4..8 => part.add_all::<S, E, 4>(s, sums),
+                4.. => part.add_all::<S, E, 4>(s, sums),
                 3 => part.add_all::<S, E, 3>(s, sums),
                 2 => part.add_all::<S, E, 2>(s, sums),
                 _ => part.add_all::<S, E, 1>(s, sums),
@@ -248,8 +247,8 @@ impl<B: Copy + Default> Part<'_, B> {
         let mut entry = 0;
         while entry < whole {
             entry += match (whole - entry) / LANES {
-                4.. if R <= 4 => self.add::<S, E, R, 4>(s, sums, entry),
-                2.. => self.add::<S, E, R, 2>(s, sums, entry),
+                4.. => self.add::<S, E, R, 4>(s, sums, entry),
+                2 | 3 => self.add::<S, E, R, 2>(s, sums, entry),
                 _ => self.add::<S, E, R, 1>(s, sums, entry),
             };
         }

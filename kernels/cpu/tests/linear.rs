@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![allow(unsafe_code, reason = "matmul leaves it to its callers that threads share out the outputs")]
 
+use bantam_backend::SharedBytes;
 use bantam_cpu::isa::Isa;
 use bantam_cpu::linear::{
     ActivationKind, Activations, Batch, MatmulError, Output, PackError, PackedMatrix, Packer, QBlock, Scratch, matmul,
@@ -123,9 +124,14 @@ fn every_format_meets_the_reference_dot_products() {
         };
         let (dots, magnitudes) = (numbers("dot"), numbers("dot_abs"));
         let rounding = if ty.is_quantized() { numbers("dot_bound_q8_0") } else { vec![0.0; 8] };
-        for (isa, packer) in isas().flat_map(|isa| [(isa, Packer::new(isa)), (isa, Packer::compact(isa))]) {
-            let weights = packer.pack(ty, 8, 512, &bytes).unwrap();
-            assert_eq!(packer.bytes(ty, 1, 8, 512), Some(weights.bytes()));
+        for (isa, form) in isas().flat_map(|isa| FORMS.map(|form| (isa, form))) {
+            let weights = form.matrix(isa, ty, 1, 8, 512, &bytes);
+            let expected = match form {
+                Form::Packed => Packer::new(isa).bytes(ty, 1, 8, 512),
+                Form::Compact => Packer::compact(isa).bytes(ty, 1, 8, 512),
+                Form::Kept => Some(bytes.len()),
+            };
+            assert_eq!(expected, Some(weights.bytes()));
             let y = run_all(&weights, &Rows::new(isa, weights.activation(), &activation, 512));
             for n in 0..8 {
                 let difference = (f64::from(y[n]) - dots[n]).abs();
@@ -156,6 +162,31 @@ static BLOCKS: LazyLock<BTreeMap<GgmlType, Vec<Vec<u8>>>> = LazyLock::new(|| {
     pools.filter(|(ty, _)| is_weight(*ty)).collect()
 });
 
+/// How a matrix may lie in memory.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Packed,
+    Compact,
+    Kept,
+}
+
+const FORMS: [Form; 3] = [Form::Packed, Form::Compact, Form::Kept];
+
+impl Form {
+    fn matrix(self, isa: Isa, ty: GgmlType, matrices: usize, rows: usize, cols: usize, bytes: &[u8]) -> PackedMatrix {
+        let matrix = match self {
+            Form::Packed => Packer::new(isa).pack_stacked(ty, matrices, rows, cols, bytes),
+            Form::Compact => Packer::compact(isa).pack_stacked(ty, matrices, rows, cols, bytes),
+            Form::Kept => {
+                // Tensors of a file begin anywhere.
+                let shared = SharedBytes::owned([&[0xa5; 3], bytes].concat());
+                Packer::new(isa).keep(ty, matrices, rows, cols, shared.slice(3..3 + bytes.len()).unwrap())
+            }
+        };
+        matrix.unwrap()
+    }
+}
+
 /// A product with its weights as bytes of the format.
 #[derive(Clone)]
 struct Case {
@@ -164,7 +195,7 @@ struct Case {
     cols: usize,
     bytes: Vec<u8>,
     x: Vec<f32>,
-    compact: bool,
+    form: Form,
 }
 
 impl std::fmt::Debug for Case {
@@ -174,34 +205,33 @@ impl std::fmt::Debug for Case {
 }
 
 impl Case {
-    fn packer(&self, isa: Isa) -> Packer {
-        if self.compact { Packer::compact(isa) } else { Packer::new(isa) }
-    }
-
     fn pack(&self, isa: Isa) -> PackedMatrix {
-        self.packer(isa).pack(self.ty, self.rows, self.cols, &self.bytes).unwrap()
+        self.form.matrix(isa, self.ty, 1, self.rows, self.cols, &self.bytes)
     }
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     let types: Vec<GgmlType> = BLOCKS.keys().copied().collect();
-    (proptest::sample::select(types), 1usize..52, 1usize..24, 1usize..1200, any::<u64>(), any::<bool>()).prop_map(
-        |(ty, rows, batch, size, seed, compact)| {
-            let mut state = seed | 1;
-            let mut next = move || {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state as usize >> 8
-            };
-            let blocks = size.div_ceil(ty.block_len());
-            let pool = &BLOCKS[&ty];
-            let bytes = (0..rows * blocks).flat_map(|_| pool[next() % pool.len()].clone()).collect();
-            let cols = blocks * ty.block_len();
-            let x = (0..batch * cols).map(|_| (next() % 2001) as f32 / 1000.0 - 1.0).collect();
-            Case { ty, rows, cols, bytes, x, compact }
-        },
-    )
+    let form = proptest::sample::select(FORMS.to_vec());
+    (proptest::sample::select(types), 1usize..52, 1usize..24, 1usize..1200, any::<u64>(), form)
+        .prop_map(|(ty, rows, batch, size, seed, form)| case(ty, rows, batch, size, seed, form))
+}
+
+/// Blocks and activations chosen by `seed`, of at least `size` columns.
+fn case(ty: GgmlType, rows: usize, batch: usize, size: usize, seed: u64, form: Form) -> Case {
+    let mut state = seed | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize >> 8
+    };
+    let blocks = size.div_ceil(ty.block_len());
+    let pool = &BLOCKS[&ty];
+    let bytes = (0..rows * blocks).flat_map(|_| pool[next() % pool.len()].clone()).collect();
+    let cols = blocks * ty.block_len();
+    let x = (0..batch * cols).map(|_| (next() % 2001) as f32 / 1000.0 - 1.0).collect();
+    Case { ty, rows, cols, bytes, x, form }
 }
 
 proptest! {
@@ -311,7 +341,7 @@ proptest! {
             for (n, row) in bytes[last..].chunks_mut(row_bytes).enumerate() {
                 row.copy_from_slice(&case.bytes[(case.rows - 1 - n) * row_bytes..][..row_bytes]);
             }
-            let stack = case.packer(isa).pack_stacked(case.ty, matrices, case.rows, case.cols, &bytes).unwrap();
+            let stack = case.form.matrix(isa, case.ty, matrices, case.rows, case.cols, &bytes);
             let rows = Rows::new(isa, stack.activation(), &case.x, case.cols);
             let batch = Batch::first(rows.activations(), rows.len());
             let single = run_all(&case.pack(isa), &rows);
@@ -345,6 +375,26 @@ proptest! {
         }
         for block in &reference[QBlock::count(x.len())..] {
             prop_assert_eq!(*block, QBlock::default());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn a_matrix_gives_the_same_bits_however_it_lies_in_memory(
+        rows in 1usize..52, batch in 1usize..24, size in 1usize..1200, seed in any::<u64>(),
+    ) {
+        for (ty, isa) in BLOCKS.keys().flat_map(|ty| isas().map(|isa| (*ty, isa))) {
+            let case = case(ty, rows, batch, size, seed, Form::Packed);
+            let packed = case.pack(isa);
+            let input = Rows::new(isa, packed.activation(), &case.x, case.cols);
+            let expected = bits(&run_all(&packed, &input));
+            for form in [Form::Compact, Form::Kept] {
+                let other = Case { form, ..case.clone() }.pack(isa);
+                prop_assert_eq!(&bits(&run_all(&other, &input)), &expected, "{} {:?} {:?}", ty, isa, form);
+            }
         }
     }
 }
@@ -419,6 +469,8 @@ fn what_does_not_fit_is_refused_with_numbers() {
     assert!(matches!(pack(GgmlType::Q8_0, 2, 32, 67), Err(PackError::Bytes { expected: 68, found: 67, .. })));
     assert!(matches!(pack(GgmlType::F32, usize::MAX, 32, 64), Err(PackError::Bytes { expected: usize::MAX, .. })));
     assert_eq!(pack(GgmlType::Q8_0, 0, 32, 0), Ok(()));
+    let keep = Packer::new(isa).keep(GgmlType::Q8_0, 1, 2, 32, SharedBytes::owned(vec![0; 67]));
+    assert!(matches!(keep, Err(PackError::Bytes { expected: 68, found: 67, .. })));
 
     let weights = Packer::new(isa).pack(GgmlType::Q8_0, 20, 64, &vec![0; 20 * 68]).unwrap();
     let x = Rows::new(isa, ActivationKind::Quantized, &[1.0; 3 * 64], 64);

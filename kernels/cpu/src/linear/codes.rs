@@ -6,12 +6,11 @@
 //! integers takes b vectors of 64 bytes, and any of its 8 quads is a few shifts and masks away.
 
 use super::simd::{LANES, Simd};
-use std::marker::PhantomData;
 
 /// Columns of a block.
 pub(super) const BLOCK: usize = 32;
 /// Bytes of a vector.
-const VECTOR: usize = 4 * LANES;
+pub(super) const VECTOR: usize = 4 * LANES;
 
 /// The integers of a weight format.
 pub(super) trait Codes: 'static {
@@ -21,6 +20,8 @@ pub(super) trait Codes: 'static {
     const BIAS: i32;
     /// What the stored integers, all below 16, stand for: the weight's integer + 128, which is then the bias.
     const TABLE: Option<[u8; 16]> = None;
+    /// The same integers, a byte each, as [`widen`] leaves them.
+    type Bytes: Codes;
 }
 
 /// Integers that stand for themselves, minus a bias.
@@ -29,6 +30,7 @@ pub(super) struct Ints<const BITS: usize, const BIAS: i32>;
 impl<const BITS: usize, const BIAS: i32> Codes for Ints<BITS, BIAS> {
     const BITS: usize = BITS;
     const BIAS: i32 = BIAS;
+    type Bytes = Ints<8, BIAS>;
 }
 
 /// One bit: −1 or 1.
@@ -38,6 +40,7 @@ impl Codes for Signs {
     const BITS: usize = 1;
     const BIAS: i32 = 128;
     const TABLE: Option<[u8; 16]> = Some(biased([-1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+    type Bytes = Ints<8, 128>;
 }
 
 /// The non-linear four-bit code of the IQ4 formats.
@@ -48,6 +51,7 @@ impl Codes for Iq4 {
     const BIAS: i32 = 128;
     const TABLE: Option<[u8; 16]> =
         Some(biased([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]));
+    type Bytes = Ints<8, 128>;
 }
 
 /// Four-bit floats (sign, two exponent bits, one mantissa bit), doubled to be whole.
@@ -57,6 +61,7 @@ impl Codes for E2m1 {
     const BITS: usize = 4;
     const BIAS: i32 = 128;
     const TABLE: Option<[u8; 16]> = Some(biased([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]));
+    type Bytes = Ints<8, 128>;
 }
 
 /// Three bits for a sign and one of the three magnitudes of the IQ2 grids.
@@ -66,6 +71,7 @@ impl Codes for Iq2 {
     const BITS: usize = 3;
     const BIAS: i32 = 128;
     const TABLE: Option<[u8; 16]> = Some(biased([8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
+    type Bytes = Ints<8, 128>;
 }
 
 /// Four bits for a sign and one of the eight magnitudes of the IQ3_XXS grid.
@@ -76,6 +82,7 @@ impl Codes for Iq3Xxs {
     const BIAS: i32 = 128;
     const TABLE: Option<[u8; 16]> =
         Some(biased([4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62]));
+    type Bytes = Ints<8, 128>;
 }
 
 /// Four bits for a sign and one of the eight magnitudes of the IQ3_S grid.
@@ -85,14 +92,7 @@ impl Codes for Iq3S {
     const BITS: usize = 4;
     const BIAS: i32 = 128;
     const TABLE: Option<[u8; 16]> = Some(biased([1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15]));
-}
-
-/// The integers of `C`, a byte each, as [`widen`] leaves them.
-pub(super) struct Bytes<C>(PhantomData<C>);
-
-impl<C: Codes> Codes for Bytes<C> {
-    const BITS: usize = 8;
-    const BIAS: i32 = C::BIAS;
+    type Bytes = Ints<8, 128>;
 }
 
 /// A table of integers as [`Codes::TABLE`] wants it.
@@ -151,10 +151,10 @@ pub(super) unsafe fn quad<S: Simd, C: Codes>(simd: S, block: *const u8, q: usize
     }
 }
 
-/// Writes a block's integers as [`Bytes`].
+/// Writes a block's integers as [`Codes::Bytes`].
 ///
 /// # Safety
-/// `block` must be valid for reading [`block_bytes`] of `C`, `out` for writing those of [`Bytes`].
+/// `block` must be valid for reading [`block_bytes`] of `C`, `out` for writing those of [`Codes::Bytes`].
 #[inline(always)]
 pub(super) unsafe fn widen<S: Simd, C: Codes>(simd: S, block: *const u8, out: *mut u8) {
     for q in 0..8 {
@@ -172,7 +172,12 @@ unsafe fn plane<S: Simd, const BITS: usize>(simd: S, plane: *const u8, q: usize,
     let fields = 8 / BITS;
     // SAFETY: `q` is below 8, so the vector is one of the plane's `BITS`.
     let vector = unsafe { simd.load_bytes(plane.add(q / fields * VECTOR)) };
-    let from = q % fields * BITS;
+    moved::<S, BITS>(simd, vector, q % fields * BITS, to)
+}
+
+/// The `BITS` bits of each byte from bit `from` on, at bit `to`; zeros beside them.
+#[inline(always)]
+fn moved<S: Simd, const BITS: usize>(simd: S, vector: S::W, from: usize, to: usize) -> S::W {
     let mask = (((1 << BITS) - 1) << to) as u8;
     if from >= to {
         simd.shr_and(vector, (from - to) as u32, mask)
@@ -181,37 +186,59 @@ unsafe fn plane<S: Simd, const BITS: usize>(simd: S, plane: *const u8, q: usize,
     }
 }
 
-/// Stores one row's integers of a block, the weights' own, in its lane. `out` is the block, all zeros in this lane before.
+/// Packs a block of stored integers, which come as bytes: the vectors of quad after quad.
+///
+/// # Safety
+/// `bytes` must be valid for reading 8 vectors, `out` for writing [`block_bytes`].
 #[inline(always)]
-pub(super) fn pack_lane<C: Codes>(integers: &[i8; BLOCK], lane: usize, out: &mut [u8]) {
-    let codes = integers.map(encode::<C>);
-    let mut quads = [0; 8];
-    for (quad, codes) in quads.iter_mut().zip(codes.as_chunks().0) {
-        *quad = u32::from_le_bytes(*codes);
+pub(super) unsafe fn pack<S: Simd, C: Codes>(simd: S, bytes: *const u8, out: *mut u8) {
+    // SAFETY: the caller vouches for both; the planes lie within the block's bytes, in this order.
+    unsafe {
+        match C::BITS {
+            1 => pack_plane::<S, 1>(simd, bytes, 0, out),
+            2 => pack_plane::<S, 2>(simd, bytes, 0, out),
+            3 => {
+                pack_plane::<S, 2>(simd, bytes, 0, out);
+                pack_plane::<S, 1>(simd, bytes, 2, out.add(2 * VECTOR));
+            }
+            4 => pack_plane::<S, 4>(simd, bytes, 0, out),
+            5 => {
+                pack_plane::<S, 4>(simd, bytes, 0, out);
+                pack_plane::<S, 1>(simd, bytes, 4, out.add(4 * VECTOR));
+            }
+            6 => {
+                pack_plane::<S, 4>(simd, bytes, 0, out);
+                pack_plane::<S, 2>(simd, bytes, 4, out.add(4 * VECTOR));
+            }
+            _ => std::ptr::copy_nonoverlapping(bytes, out, 8 * VECTOR),
+        }
     }
-    match C::BITS {
-        1 => pack_plane::<1>(&quads, lane, 0, out),
-        2 => pack_plane::<2>(&quads, lane, 0, out),
-        3 => {
-            pack_plane::<2>(&quads, lane, 0, out);
-            pack_plane::<1>(&quads, lane, 2, &mut out[2 * VECTOR..]);
+}
+
+/// Writes `BITS` bits of each integer, from bit `from`, to a plane.
+///
+/// # Safety
+/// `bytes` must be valid for reading 8 vectors, `plane` for writing `BITS` vectors.
+#[inline(always)]
+unsafe fn pack_plane<S: Simd, const BITS: usize>(simd: S, bytes: *const u8, from: usize, plane: *mut u8) {
+    let fields = 8 / BITS;
+    for vector in 0..BITS {
+        // SAFETY: a plane has `BITS` vectors of `8 / BITS` quads, 8 quads together.
+        unsafe {
+            let bytes = bytes.add(vector * fields * VECTOR);
+            let mut packed = moved::<S, BITS>(simd, simd.load_bytes(bytes), from, 0);
+            for field in 1..fields {
+                let quad = simd.load_bytes(bytes.add(field * VECTOR));
+                packed = simd.or(packed, moved::<S, BITS>(simd, quad, from, field * BITS));
+            }
+            simd.store_bytes(plane.add(vector * VECTOR), packed);
         }
-        4 => pack_plane::<4>(&quads, lane, 0, out),
-        5 => {
-            pack_plane::<4>(&quads, lane, 0, out);
-            pack_plane::<1>(&quads, lane, 4, &mut out[4 * VECTOR..]);
-        }
-        6 => {
-            pack_plane::<4>(&quads, lane, 0, out);
-            pack_plane::<2>(&quads, lane, 4, &mut out[4 * VECTOR..]);
-        }
-        _ => pack_plane::<8>(&quads, lane, 0, out),
     }
 }
 
 /// The stored integer of a weight's.
 #[inline(always)]
-fn encode<C: Codes>(integer: i8) -> u8 {
+pub(super) fn encode<C: Codes>(integer: i8) -> u8 {
     let inverse = const { &inverse(C::TABLE) };
     let biased = integer.cast_unsigned().wrapping_add(C::BIAS as u8);
     if C::TABLE.is_some() { inverse[usize::from(biased)] } else { biased }
@@ -228,18 +255,4 @@ const fn inverse(table: Option<[u8; 16]>) -> [u8; 256] {
         }
     }
     inverse
-}
-
-/// Writes `BITS` bits of each integer, from bit `from`, to a plane. Four integers of below 8 bits at a time: shifting all
-/// at once moves nothing from one to the other that the mask does not remove.
-#[inline(always)]
-fn pack_plane<const BITS: usize>(quads: &[u32; 8], lane: usize, from: usize, plane: &mut [u8]) {
-    let mask = ((1u32 << BITS) - 1) * 0x0101_0101;
-    for (vector, group) in plane.chunks_exact_mut(VECTOR).zip(quads.chunks_exact(8 / BITS)) {
-        let mut word = 0;
-        for (field, quad) in group.iter().enumerate() {
-            word |= ((quad >> from) & mask) << (field * BITS);
-        }
-        vector[4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
-    }
 }

@@ -1,7 +1,7 @@
 //! Tiles of unquantized weights.
 
 use super::simd::{Job, LANES, Simd};
-use super::strip::{COLUMNS_A_STEP, Strip};
+use super::strip::{COLUMNS_A_STEP, MAX_ROWS, Strip};
 
 /// A float format of weights: for each column the 16 rows' numbers, one after another.
 pub(super) trait FloatWeights: 'static {
@@ -75,12 +75,28 @@ impl<'a, W: FloatWeights, const R: usize, const T: usize> FloatStrip<'a, W, R, T
             for (column, tile) in column.iter_mut().zip(self.strip.weights) {
                 *column = W::load(simd, tile.add(k * W::BYTES * LANES));
             }
-            for (sums, x) in sums.iter_mut().zip(self.strip.x) {
-                let x = simd.splat(*x.add(k));
-                for (sum, weights) in sums.iter_mut().zip(column) {
-                    *sum = simd.fma(weights, x, *sum);
-                }
-            }
+            add_column(simd, column, &self.strip.x, k, sums);
+        }
+    }
+}
+
+/// Adds column `k` of the weights of `T` tiles to the sums of `R` rows.
+///
+/// # Safety
+/// The first `R` of `x` must be valid for reading float `k`.
+#[inline(always)]
+pub(super) unsafe fn add_column<S: Simd, const R: usize, const T: usize>(
+    simd: S,
+    column: [S::F; T],
+    x: &[*const f32; MAX_ROWS],
+    k: usize,
+    sums: &mut [[S::F; T]; R],
+) {
+    for (sums, x) in sums.iter_mut().zip(x) {
+        // SAFETY: the caller vouches for the float.
+        let x = simd.splat(unsafe { *x.add(k) });
+        for (sum, weights) in sums.iter_mut().zip(column) {
+            *sum = simd.fma(weights, x, *sum);
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::codes::{self, BLOCK, Codes, E2m1, Ints, Iq2, Iq3S, Iq3Xxs, Iq4, Signs};
 use super::scales::{FourBit, FourHalves, Half, HalfWithMin, HalvedPower, Scales, SignedByte, SixBit, put};
-use super::simd::LANES;
+use super::simd::{Job, LANES, Simd};
+use super::unpack::{BlockRows, FiveBits, FiveBitsOf256, Nibbles, OneByOne, Order, SignedBytes, SixBits, ThreeBits, TwoBits, unpack};
 use bantam_gguf::{GgmlType, UnpackedBlock, unpack_block};
 use half::f16;
+use std::marker::PhantomData;
 
 /// A quantized format with a packed layout of its own. A block of the file has [`Scales::SPAN`] columns.
 pub(super) trait Format: 'static {
@@ -12,6 +14,8 @@ pub(super) trait Format: 'static {
     const TYPE: GgmlType;
     type Codes: Codes;
     type Scales: Scales;
+    /// Where a block has its integers.
+    type Order: Order;
 
     /// Writes the scales of a row's block to its lane of a record.
     fn pack_scales(block: &[u8], lane: usize, record: &mut [u8]);
@@ -34,7 +38,7 @@ macro_rules! with_format {
 pub(super) use with_format;
 
 macro_rules! formats {
-    ($($name:ident: $codes:ty, $scales:ty, |$block:ident, $lane:ident, $record:ident| $pack:expr;)*) => {$(
+    ($($name:ident: $codes:ty, $scales:ty, $order:ty, |$block:ident, $lane:ident, $record:ident| $pack:expr;)*) => {$(
         #[allow(non_camel_case_types, reason = "the spelling of the format names in the field")]
         pub(super) struct $name;
 
@@ -42,6 +46,7 @@ macro_rules! formats {
             const TYPE: GgmlType = GgmlType::$name;
             type Codes = $codes;
             type Scales = $scales;
+            type Order = $order;
 
             fn pack_scales($block: &[u8], $lane: usize, $record: &mut [u8]) {
                 $pack
@@ -51,29 +56,29 @@ macro_rules! formats {
 }
 
 formats! {
-    Q4_0: Ints<4, 8>, Half<32>, |block, lane, record| half_first(block, lane, record);
-    Q4_1: Ints<4, 0>, HalfWithMin, |block, lane, record| half_with_min(block, lane, record);
-    Q5_0: Ints<5, 16>, Half<32>, |block, lane, record| half_first(block, lane, record);
-    Q5_1: Ints<5, 0>, HalfWithMin, |block, lane, record| half_with_min(block, lane, record);
-    Q8_0: Ints<8, 128>, Half<32>, |block, lane, record| half_first(block, lane, record);
-    Q1_0: Signs, Half<128>, |block, lane, record| half_first(block, lane, record);
-    Q2_0: Ints<2, 1>, Half<64>, |block, lane, record| half_first(block, lane, record);
-    TQ1_0: Ints<2, 1>, Half<256>, |block, lane, record| half_last(block, lane, record);
-    TQ2_0: Ints<2, 1>, Half<256>, |block, lane, record| half_last(block, lane, record);
-    Q2_K: Ints<2, 0>, FourBit, |block, lane, record| four_bit(block, lane, record);
-    Q3_K: Ints<3, 4>, SignedByte<16>, |block, lane, record| q3_k(block, lane, record);
-    Q4_K: Ints<4, 0>, SixBit, |block, lane, record| six_bit(block, lane, record);
-    Q5_K: Ints<5, 0>, SixBit, |block, lane, record| six_bit(block, lane, record);
-    Q6_K: Ints<6, 32>, SignedByte<16>, |block, lane, record| q6_k(block, lane, record);
-    IQ2_XXS: Iq2, SignedByte<32, 8>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
-    IQ2_XS: Iq2, SignedByte<16, 8>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
-    IQ2_S: Iq2, SignedByte<16, 8>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
-    IQ3_XXS: Iq3Xxs, SignedByte<32, 4>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 4.0);
-    IQ3_S: Iq3S, SignedByte<32>, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 1.0);
-    IQ4_NL: Iq4, Half<32>, |block, lane, record| half_first(block, lane, record);
-    IQ4_XS: Iq4, SignedByte<32>, |block, lane, record| iq4_xs(block, lane, record);
-    MXFP4: E2m1, HalvedPower, |block, lane, record| put(record, lane, &block[..1]);
-    NVFP4: E2m1, FourHalves, |block, lane, record| unpacked_halves(block, lane, record);
+    Q4_0: Ints<4, 8>, Half<32>, Nibbles<2, 4, 1>, |block, lane, record| half_first(block, lane, record);
+    Q4_1: Ints<4, 0>, HalfWithMin, Nibbles<4, 4, 1>, |block, lane, record| half_with_min(block, lane, record);
+    Q5_0: Ints<5, 16>, Half<32>, FiveBits<2>, |block, lane, record| half_first(block, lane, record);
+    Q5_1: Ints<5, 0>, HalfWithMin, FiveBits<4>, |block, lane, record| half_with_min(block, lane, record);
+    Q8_0: Ints<8, 128>, Half<32>, SignedBytes<2>, |block, lane, record| half_first(block, lane, record);
+    Q1_0: Signs, Half<128>, OneByOne, |block, lane, record| half_first(block, lane, record);
+    Q2_0: Ints<2, 1>, Half<64>, OneByOne, |block, lane, record| half_first(block, lane, record);
+    TQ1_0: Ints<2, 1>, Half<256>, OneByOne, |block, lane, record| half_last(block, lane, record);
+    TQ2_0: Ints<2, 1>, Half<256>, TwoBits<0>, |block, lane, record| half_last(block, lane, record);
+    Q2_K: Ints<2, 0>, FourBit, TwoBits<16>, |block, lane, record| four_bit(block, lane, record);
+    Q3_K: Ints<3, 4>, SignedByte<16>, ThreeBits, |block, lane, record| q3_k(block, lane, record);
+    Q4_K: Ints<4, 0>, SixBit, Nibbles<16, 8, 4>, |block, lane, record| six_bit(block, lane, record);
+    Q5_K: Ints<5, 0>, SixBit, FiveBitsOf256, |block, lane, record| six_bit(block, lane, record);
+    Q6_K: Ints<6, 32>, SignedByte<16>, SixBits, |block, lane, record| q6_k(block, lane, record);
+    IQ2_XXS: Iq2, SignedByte<32, 8>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
+    IQ2_XS: Iq2, SignedByte<16, 8>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
+    IQ2_S: Iq2, SignedByte<16, 8>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
+    IQ3_XXS: Iq3Xxs, SignedByte<32, 4>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 4.0);
+    IQ3_S: Iq3S, SignedByte<32>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 1.0);
+    IQ4_NL: Iq4, Half<32>, Nibbles<2, 4, 1>, |block, lane, record| half_first(block, lane, record);
+    IQ4_XS: Iq4, SignedByte<32>, Nibbles<8, 4, 8>, |block, lane, record| iq4_xs(block, lane, record);
+    MXFP4: E2m1, HalvedPower, Nibbles<1, 4, 1>, |block, lane, record| put(record, lane, &block[..1]);
+    NVFP4: E2m1, FourHalves, Nibbles<4, 2, 4>, |block, lane, record| unpacked_halves(block, lane, record);
 }
 
 /// A block that starts with its scale.
@@ -168,6 +173,9 @@ fn unpacked_halves(block: &[u8], lane: usize, record: &mut [u8]) {
     }
 }
 
+/// Columns of the largest block.
+pub(super) const BLOCK_LEN: usize = 256;
+
 /// Columns that lie together, scales before integers: as many as keep a kernel's working set in the first-level cache,
 /// and a multiple of every format's block.
 pub(super) const PANEL: usize = 512;
@@ -224,33 +232,88 @@ fn codes_at<F: Format>(cols: usize) -> usize {
     (cols / F::Scales::SPAN * F::Scales::BYTES).next_multiple_of(4 * LANES)
 }
 
-/// Packs up to 16 rows of `F` into a tile that is all zeros.
-pub(super) fn pack_tile<F: Format>(rows: &[u8], row_bytes: usize, cols: usize, tile: &mut [u8]) {
-    let layout = Layout::new::<F>(cols);
-    let mut unpacked = UnpackedBlock::new();
-    for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
-        for panel in layout.panels::<F>() {
-            let blocks = row.chunks_exact(F::TYPE.block_bytes());
-            let blocks = blocks.skip(panel.first / F::Scales::SPAN).take(panel.cols / F::Scales::SPAN);
+/// A tile of `F` to be packed from up to 16 rows; it is all zeros before.
+pub(super) struct PackTile<'a, F> {
+    rows: TileRows<'a>,
+    cols: usize,
+    tile: &'a mut [u8],
+    format: PhantomData<F>,
+}
+
+impl<'a, F: Format> PackTile<'a, F> {
+    /// Rows of `cols` weights, a multiple of the format's block.
+    pub(super) fn new(rows: TileRows<'a>, cols: usize, tile: &'a mut [u8]) -> Self {
+        Self { rows, cols, tile, format: PhantomData }
+    }
+}
+
+impl<F: Format> Job for PackTile<'_, F> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { rows, cols, tile, .. } = self;
+                let mut bytes = [0; BLOCK_LEN * LANES];
+        for panel in Layout::new::<F>(cols).panels::<F>() {
             let (head, codes) = tile.split_at_mut(panel.codes_at);
             let records = head[panel.records_at..].chunks_exact_mut(F::Scales::BYTES);
             let codes = codes.chunks_exact_mut(F::Scales::SPAN / BLOCK * codes::block_bytes::<F::Codes>());
-            for ((block, record), codes) in blocks.zip(records).zip(codes) {
-                F::pack_scales(block, lane, record);
-                pack_codes::<F>(block, &mut unpacked, lane, codes);
+            let first = panel.first / F::Scales::SPAN;
+            for (i, (record, codes)) in records.zip(codes).take(panel.cols / F::Scales::SPAN).enumerate() {
+                let at = (first + i) * F::TYPE.block_bytes();
+                rows.pack_scales::<F>(at, record);
+                // SAFETY: rows have the panel's blocks; `bytes` has room for the largest block, `codes` for this one.
+                unsafe { pack_block::<S, F>(simd, &rows.blocks(at), bytes.as_mut_ptr(), codes.as_mut_ptr()) };
             }
         }
     }
 }
 
-/// Packs the integers of one block into a lane.
+/// Packs the integers of a block of each row; `bytes` is room for them as bytes.
+///
+/// # Safety
+/// `rows` must be valid for reading a block each, `bytes` and `out` for writing its integers in either form.
 #[inline(always)]
-fn pack_codes<F: Format>(block: &[u8], unpacked: &mut UnpackedBlock, lane: usize, out: &mut [u8]) {
-    if unpack_block(F::TYPE, block, unpacked).is_err() {
-        return;
+unsafe fn pack_block<S: Simd, F: Format>(simd: S, rows: &BlockRows, bytes: *mut u8, out: *mut u8) {
+    // SAFETY: the caller vouches for all three; a block has `SPAN / BLOCK` blocks of a tile.
+    unsafe {
+        unpack::<S, F>(simd, rows, bytes);
+        for part in 0..F::Scales::SPAN / BLOCK {
+            let out = out.add(part * codes::block_bytes::<F::Codes>());
+            codes::pack::<S, F::Codes>(simd, bytes.add(part * BLOCK * LANES), out);
+        }
     }
-    let parts = unpacked.q.as_chunks::<BLOCK>().0;
-    for (part, out) in parts.iter().zip(out.chunks_exact_mut(codes::block_bytes::<F::Codes>())) {
-        codes::pack_lane::<F::Codes>(part, lane, out);
+}
+
+/// The rows of a tile as they lie in the file, at most 16.
+#[derive(Clone, Copy)]
+pub(super) struct TileRows<'a> {
+    /// The rows, one after another.
+    pub(super) bytes: &'a [u8],
+    /// Bytes of each.
+    pub(super) row_bytes: usize,
+}
+
+impl<'a> TileRows<'a> {
+    /// The rows.
+    #[inline(always)]
+    pub(super) fn rows(self) -> impl Iterator<Item = &'a [u8]> {
+        self.bytes.chunks_exact(self.row_bytes).take(LANES)
+    }
+
+    /// Byte `at` of each row. Where a row is missing it is the first one's, which is there to be read.
+    #[inline(always)]
+    pub(super) fn blocks(self, at: usize) -> BlockRows {
+        let mut places = [self.bytes[at..].as_ptr(); LANES];
+        for (place, row) in places.iter_mut().zip(self.rows()) {
+            *place = row[at..].as_ptr();
+        }
+        places
+    }
+
+    /// Packs the scales of the rows' blocks at byte `at`; `record` is all zeros before.
+    #[inline(always)]
+    pub(super) fn pack_scales<F: Format>(self, at: usize, record: &mut [u8]) {
+        for (lane, row) in self.rows().enumerate() {
+            F::pack_scales(&row[at..at + F::TYPE.block_bytes()], lane, record);
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use super::activation::ActivationKind;
 use super::float;
-use super::format::{self, Layout, with_format};
+use super::format::{Layout, PackTile, TileRows, with_format};
 use super::memory::{Arena, Buffer};
 use super::raw::{is_larger_packed, is_never_packed};
-use super::simd::LANES;
+use super::simd::{LANES, with_simd};
 use crate::isa::Isa;
+use bantam_backend::SharedBytes;
 use bantam_gguf::GgmlType;
 use rayon::prelude::*;
 
@@ -59,7 +60,10 @@ pub enum PackError {
 
 /// A matrix, or a stack of matrices of one shape (the experts of a layer), in tiles of 16 rows.
 ///
-/// The last tile of each matrix is filled up with rows of zeros. The layout is the same for every instruction set.
+/// The last tile of each matrix is filled up with rows that nobody reads. The layout is the same for every instruction set.
+///
+/// Or the rows are as in the file, and unpacked whenever they are used: then the last tile ends with the last row. What
+/// comes out is the same, to the bit.
 pub struct PackedMatrix {
     ty: GgmlType,
     matrices: usize,
@@ -67,8 +71,15 @@ pub struct PackedMatrix {
     cols: usize,
     isa: Isa,
     raw: bool,
+    row_bytes: usize,
     tile_bytes: usize,
-    data: Buffer,
+    data: Data,
+}
+
+/// Whose the weights are.
+enum Data {
+    Own(Buffer),
+    Shared(SharedBytes),
 }
 
 impl std::fmt::Debug for PackedMatrix {
@@ -99,8 +110,8 @@ impl Packer {
 
     /// Bytes that [`Packer::pack_stacked`] would need; `None` for shapes and formats that it refuses.
     pub fn bytes(&self, ty: GgmlType, matrices: usize, rows: usize, cols: usize) -> Option<usize> {
-        ty.row_bytes(cols)?;
-        rows.div_ceil(LANES).checked_mul(matrices)?.checked_mul(tile_bytes(ty, cols, self.keeps_raw(ty))?)
+        let raw = self.keeps_raw(ty);
+        matrix_bytes(ty, rows, cols, raw)?.checked_mul(matrices)
     }
 
     /// Packs one matrix of `rows` × `cols` weights, given row after row in the format's blocks.
@@ -123,6 +134,42 @@ impl Packer {
         cols: usize,
         bytes: &[u8],
     ) -> Result<PackedMatrix, PackError> {
+        let shape = self.shape(ty, matrices, rows, cols, bytes.len(), self.keeps_raw(ty))?;
+        let total = self.bytes(ty, matrices, rows, cols);
+        let no_memory = PackError::Memory { bytes: total.unwrap_or(usize::MAX) };
+        let mut data = total.and_then(|bytes| self.arena.allocate(bytes)).ok_or(no_memory)?;
+        if !data.is_empty() {
+            shape.fill(bytes, &mut data);
+        }
+        Ok(PackedMatrix { data: Data::Own(data), ..shape })
+    }
+
+    /// Takes `matrices` matrices that follow one another as they are: they are unpacked whenever they are used.
+    ///
+    /// # Errors
+    /// As [`Packer::pack`]; no memory is taken.
+    pub fn keep(
+        &self,
+        ty: GgmlType,
+        matrices: usize,
+        rows: usize,
+        cols: usize,
+        bytes: SharedBytes,
+    ) -> Result<PackedMatrix, PackError> {
+        let shape = self.shape(ty, matrices, rows, cols, bytes.len(), true)?;
+        Ok(PackedMatrix { data: Data::Shared(bytes), ..shape })
+    }
+
+    /// A matrix without its weights, for which `found` bytes are given.
+    fn shape(
+        &self,
+        ty: GgmlType,
+        matrices: usize,
+        rows: usize,
+        cols: usize,
+        found: usize,
+        raw: bool,
+    ) -> Result<PackedMatrix, PackError> {
         let isa = self.isa;
         if !isa.is_available() {
             return Err(PackError::Isa { isa });
@@ -130,19 +177,12 @@ impl Packer {
         let row_bytes = ty.row_bytes(cols).ok_or(PackError::Cols { ty, cols })?;
         let matrix_bytes = row_bytes.checked_mul(rows);
         let expected = matrix_bytes.and_then(|b| b.checked_mul(matrices)).unwrap_or(usize::MAX);
-        if expected != bytes.len() {
-            return Err(PackError::Bytes { ty, matrices, rows, cols, expected, found: bytes.len() });
+        if expected != found {
+            return Err(PackError::Bytes { ty, matrices, rows, cols, expected, found });
         }
-        let raw = self.keeps_raw(ty);
         let tile_bytes = tile_bytes(ty, cols, raw).ok_or(PackError::Format { ty })?;
-        let total = self.bytes(ty, matrices, rows, cols);
-        let no_memory = PackError::Memory { bytes: total.unwrap_or(usize::MAX) };
-        let data = total.and_then(|bytes| self.arena.allocate(bytes)).ok_or(no_memory)?;
-        let mut matrix = PackedMatrix { ty, matrices, rows, cols, isa, raw, tile_bytes, data };
-        if !matrix.data.is_empty() {
-            matrix.fill(bytes, row_bytes);
-        }
-        Ok(matrix)
+        let data = Data::Shared(SharedBytes::owned(Vec::new()));
+        Ok(PackedMatrix { ty, matrices, rows, cols, isa, raw, row_bytes, tile_bytes, data })
     }
 
     fn keeps_raw(&self, ty: GgmlType) -> bool {
@@ -152,15 +192,27 @@ impl Packer {
 
 impl PackedMatrix {
     /// Packs every tile from the bytes of the file. No dimension is zero.
-    fn fill(&mut self, bytes: &[u8], row_bytes: usize) {
-        let (ty, cols, raw, tiles) = (self.ty, self.cols, self.raw, self.tiles());
-        let sources = bytes.par_chunks(self.rows * row_bytes);
-        let targets = self.data.par_chunks_mut(tiles * self.tile_bytes);
-        let tile_bytes = self.tile_bytes;
+    fn fill(&self, bytes: &[u8], data: &mut [u8]) {
+        let sources = bytes.par_chunks(self.rows * self.row_bytes);
+        let targets = data.par_chunks_mut(self.matrix_bytes());
         sources.zip(targets).for_each(|(matrix, target)| {
-            let tiles = target.par_chunks_mut(tile_bytes).zip(matrix.par_chunks(LANES * row_bytes));
-            tiles.for_each(|(tile, rows)| pack_tile((ty, raw), cols, rows, row_bytes, tile));
+            let tiles = target.par_chunks_mut(self.tile_bytes).zip(matrix.par_chunks(LANES * self.row_bytes));
+            tiles.for_each(|(tile, rows)| self.pack_tile(rows, tile));
         });
+    }
+
+    /// Packs up to 16 rows.
+    fn pack_tile(&self, rows: &[u8], tile: &mut [u8]) {
+        let row_bytes = self.row_bytes;
+        match self.ty {
+            _ if self.raw => tile.copy_from_slice(rows),
+            GgmlType::F32 => float::pack_tile::<4>(rows, row_bytes, tile),
+            GgmlType::F16 | GgmlType::BF16 => float::pack_tile::<2>(rows, row_bytes, tile),
+            ty => {
+                let rows = TileRows { bytes: rows, row_bytes };
+                with_format!(ty, F => with_simd(self.isa, PackTile::<F>::new(rows, self.cols, tile)), _ => {});
+            }
+        }
     }
 
     /// The format of the weights.
@@ -193,9 +245,9 @@ impl PackedMatrix {
         self.rows.div_ceil(LANES)
     }
 
-    /// Bytes of the packed weights.
+    /// Bytes of the weights.
     pub fn bytes(&self) -> usize {
-        self.data.len()
+        self.data().len()
     }
 
     /// The form in which activations must come.
@@ -205,8 +257,20 @@ impl PackedMatrix {
 
     /// The tiles of matrix `index`, which exists.
     pub(super) fn tiles_of(&self, index: usize) -> &[u8] {
-        let bytes = self.tiles() * self.tile_bytes;
-        &self.data[index * bytes..(index + 1) * bytes]
+        let bytes = self.matrix_bytes();
+        &self.data()[index * bytes..(index + 1) * bytes]
+    }
+
+    fn data(&self) -> &[u8] {
+        match &self.data {
+            Data::Own(buffer) => buffer,
+            Data::Shared(bytes) => bytes,
+        }
+    }
+
+    /// Bytes of a matrix, which were counted before without going beyond all numbers.
+    fn matrix_bytes(&self) -> usize {
+        if self.raw { self.rows * self.row_bytes } else { self.tiles() * self.tile_bytes }
     }
 
     /// Whether the tiles are the rows' blocks as they are in the file.
@@ -214,9 +278,22 @@ impl PackedMatrix {
         self.raw
     }
 
-    /// Bytes of a tile.
+    /// Bytes of a row in the file.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Bytes of a tile with all its rows.
     pub(super) fn tile_bytes(&self) -> usize {
         self.tile_bytes
+    }
+}
+
+/// Bytes of a matrix; `None` for types that hold no weights, and beyond counting.
+fn matrix_bytes(ty: GgmlType, rows: usize, cols: usize, raw: bool) -> Option<usize> {
+    match raw {
+        true => ty.row_bytes(cols)?.checked_mul(rows),
+        false => tile_bytes(ty, cols, raw)?.checked_mul(rows.div_ceil(LANES)),
     }
 }
 
@@ -225,17 +302,7 @@ fn tile_bytes(ty: GgmlType, cols: usize, raw: bool) -> Option<usize> {
     match ty {
         GgmlType::F32 => cols.checked_mul(LANES * 4),
         GgmlType::F16 | GgmlType::BF16 => cols.checked_mul(LANES * 2),
-        _ if raw => ty.row_bytes(cols)?.checked_mul(LANES),
+        _ if raw && ty.is_quantized() => ty.row_bytes(cols)?.checked_mul(LANES),
         _ => with_format!(ty, F => Some(Layout::new::<F>(cols).tile), _ => None),
-    }
-}
-
-/// Packs up to 16 rows.
-fn pack_tile((ty, raw): (GgmlType, bool), cols: usize, rows: &[u8], row_bytes: usize, tile: &mut [u8]) {
-    match ty {
-        GgmlType::F32 => float::pack_tile::<4>(rows, row_bytes, tile),
-        GgmlType::F16 | GgmlType::BF16 => float::pack_tile::<2>(rows, row_bytes, tile),
-        _ if raw => tile[..rows.len()].copy_from_slice(rows),
-        _ => with_format!(ty, F => format::pack_tile::<F>(rows, row_bytes, cols, tile), _ => {}),
     }
 }

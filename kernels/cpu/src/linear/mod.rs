@@ -12,6 +12,7 @@ mod activation;
 mod batch;
 mod codes;
 mod float;
+mod float_rows;
 mod format;
 pub mod machine;
 mod matrix;
@@ -23,6 +24,7 @@ mod raw;
 mod scales;
 mod simd;
 mod strip;
+mod unpack;
 
 pub use activation::{ActivationKind, Activations, QBlock, quantize_row};
 pub use batch::{Batch, MatmulError, Output};

@@ -1,28 +1,40 @@
 //! Where the kernels find the integers and scales of a panel of columns.
 
-use super::codes::{self, BLOCK, Bytes};
-use super::format::{Format, Layout, PANEL, Panel};
+use super::codes::{self, BLOCK, Codes, VECTOR};
+use super::format::{Format, Layout, PANEL, Panel, TileRows};
 use super::matrix::PackedMatrix;
 use super::raw::{self, RawCodes};
 use super::scales::Scales;
-use super::simd::Simd;
+use super::simd::{LANES, Simd};
 use super::strip::Recipe;
-use bantam_gguf::GgmlType;
+use super::unpack::unpack;
 use std::marker::PhantomData;
 
+/// Integers of `C` with scales of `S`.
+pub(super) struct Scaled<C, S>(PhantomData<(C, S)>);
+
+impl<C: Codes, S: Scales> Recipe for Scaled<C, S> {
+    type Codes = C;
+    const HALVES: bool = S::HALVES;
+    const MINS: bool = S::MINS;
+}
+
 /// How the panels of a quantized matrix are read.
-pub(super) trait Panels: Recipe {
+pub(super) trait Panels: 'static {
+    /// What the kernels get to see.
+    type Recipe: Recipe;
+
     /// The panels of a tile.
     fn panels(weights: &PackedMatrix) -> impl Iterator<Item = Panel>;
 
-    /// Expands the scales of a panel of a tile and says where its integers are. `codes` is room for integers that are
-    /// not in the tile as the kernels need them.
+    /// Expands the scales of a panel of a tile of `weights` and says where its integers are. `codes` is room for integers
+    /// that are not in the tile as the kernels need them.
     ///
     /// # Safety
-    /// The panel must be one of the tile's, and `scales` reach its last vector.
+    /// The panel must be one of the tile's, `scales` reach its last vector, and `codes` take a panel's integers as bytes.
     unsafe fn read<S: Simd>(
         simd: S,
-        ty: GgmlType,
+        weights: &PackedMatrix,
         tile: &[u8],
         panel: Panel,
         codes: &mut [u8],
@@ -34,13 +46,9 @@ pub(super) trait Panels: Recipe {
 /// A format with a packed layout.
 pub(super) struct Packed<F>(PhantomData<F>);
 
-impl<F: Format> Recipe for Packed<F> {
-    type Codes = F::Codes;
-    const HALVES: bool = F::Scales::HALVES;
-    const MINS: bool = F::Scales::MINS;
-}
-
 impl<F: Format> Panels for Packed<F> {
+    type Recipe = Scaled<F::Codes, F::Scales>;
+
     #[inline(always)]
     fn panels(weights: &PackedMatrix) -> impl Iterator<Item = Panel> {
         Layout::new::<F>(weights.cols()).panels::<F>()
@@ -49,7 +57,7 @@ impl<F: Format> Panels for Packed<F> {
     #[inline(always)]
     unsafe fn read<S: Simd>(
         simd: S,
-        _ty: GgmlType,
+        _weights: &PackedMatrix,
         tile: &[u8],
         panel: Panel,
         _codes: &mut [u8],
@@ -79,13 +87,9 @@ unsafe fn expand<S: Simd, F: Format>(simd: S, tile: &[u8], panel: Panel, scales:
 /// A format with a packed layout whose integers are widened to bytes once for many rows.
 pub(super) struct Widened<F>(PhantomData<F>);
 
-impl<F: Format> Recipe for Widened<F> {
-    type Codes = Bytes<F::Codes>;
-    const HALVES: bool = F::Scales::HALVES;
-    const MINS: bool = F::Scales::MINS;
-}
-
 impl<F: Format> Panels for Widened<F> {
+    type Recipe = Scaled<<F::Codes as Codes>::Bytes, F::Scales>;
+
     #[inline(always)]
     fn panels(weights: &PackedMatrix) -> impl Iterator<Item = Panel> {
         Packed::<F>::panels(weights)
@@ -94,7 +98,7 @@ impl<F: Format> Panels for Widened<F> {
     #[inline(always)]
     unsafe fn read<S: Simd>(
         simd: S,
-        _ty: GgmlType,
+        _weights: &PackedMatrix,
         tile: &[u8],
         panel: Panel,
         codes: &mut [u8],
@@ -104,12 +108,71 @@ impl<F: Format> Panels for Widened<F> {
         // SAFETY: the caller vouches for the panel and the room.
         unsafe { expand::<S, F>(simd, tile, panel, scales, stride) };
         let blocks = tile[panel.codes_at..panel.end].chunks_exact(codes::block_bytes::<F::Codes>());
-        for (block, out) in blocks.zip(codes.chunks_exact_mut(codes::block_bytes::<Self::Codes>())) {
+        for (block, out) in blocks.zip(codes.chunks_exact_mut(BLOCK * LANES)) {
             // SAFETY: both chunks have the bytes of a block.
             unsafe { codes::widen::<S, F::Codes>(simd, block.as_ptr(), out.as_mut_ptr()) };
         }
         codes.as_ptr()
     }
+}
+
+/// A format with a packed layout, its blocks as they lie in the file.
+pub(super) struct InFile<F>(PhantomData<F>);
+
+impl<F: Format> Panels for InFile<F> {
+    type Recipe = Scaled<<F::Codes as Codes>::Bytes, F::Scales>;
+
+    fn panels(weights: &PackedMatrix) -> impl Iterator<Item = Panel> {
+        raw_panels(weights.cols())
+    }
+
+    #[inline(always)]
+    unsafe fn read<S: Simd>(
+        simd: S,
+        weights: &PackedMatrix,
+        tile: &[u8],
+        panel: Panel,
+        codes: &mut [u8],
+        scales: &mut [f32],
+        stride: usize,
+    ) -> *const u8 {
+        let rows = TileRows { bytes: tile, row_bytes: weights.row_bytes() };
+        let (span, block_bytes) = (F::Scales::SPAN, F::TYPE.block_bytes());
+        for i in 0..panel.cols / span {
+            let at = (panel.first / span + i) * block_bytes;
+            let mut record = [0; LARGEST_RECORD];
+            rows.pack_scales::<F>(at, &mut record[..F::Scales::BYTES]);
+            let (out, scales) = (&mut codes[i * span * LANES..][..span * LANES], &mut scales[i * span / BLOCK * stride..]);
+            // SAFETY: the rows have the panel's blocks; a record has its bytes; the caller vouches for the room for both.
+            unsafe {
+                F::Scales::expand(simd, record.as_ptr(), scales.as_mut_ptr(), stride);
+                unpack::<S, F>(simd, &rows.blocks(at), out.as_mut_ptr());
+            }
+            look_up::<S, F::Codes>(simd, out);
+        }
+        codes.as_ptr()
+    }
+}
+
+/// Bytes of the largest record of scales.
+const LARGEST_RECORD: usize = 20 * LANES;
+
+/// Replaces stored integers, as bytes, by what they stand for.
+#[inline(always)]
+fn look_up<S: Simd, C: Codes>(simd: S, codes: &mut [u8]) {
+    let Some(table) = &C::TABLE else { return };
+    for vector in codes.chunks_exact_mut(VECTOR) {
+        // SAFETY: a chunk is a vector.
+        unsafe { simd.store_bytes(vector.as_mut_ptr(), simd.lookup(table, simd.load_bytes(vector.as_ptr()))) };
+    }
+}
+
+/// The panels of rows that lie as in the file.
+fn raw_panels(cols: usize) -> impl Iterator<Item = Panel> {
+    (0..cols.div_ceil(PANEL)).map(move |i| {
+        let first = i * PANEL;
+        Panel { first, cols: PANEL.min(cols - first), records_at: 0, codes_at: 0, end: 0 }
+    })
 }
 
 /// A format that is unpacked as it is used.
@@ -122,25 +185,25 @@ impl<const HALVES: bool> Recipe for Raw<HALVES> {
 }
 
 impl<const HALVES: bool> Panels for Raw<HALVES> {
+    type Recipe = Self;
+
     fn panels(weights: &PackedMatrix) -> impl Iterator<Item = Panel> {
-        let cols = weights.cols();
-        (0..cols.div_ceil(PANEL)).map(move |i| {
-            let first = i * PANEL;
-            Panel { first, cols: PANEL.min(cols - first), records_at: 0, codes_at: 0, end: 0 }
-        })
+        raw_panels(weights.cols())
     }
 
     unsafe fn read<S: Simd>(
         _simd: S,
-        ty: GgmlType,
+        weights: &PackedMatrix,
         tile: &[u8],
         panel: Panel,
         codes: &mut [u8],
         scales: &mut [f32],
         stride: usize,
     ) -> *const u8 {
+        let ty = weights.ty();
         let codes = &mut codes[..panel.cols / BLOCK * codes::block_bytes::<RawCodes>()];
-        raw::unpack_panel(ty, tile, panel.first / ty.block_len(), codes, scales, stride);
+        let rows = TileRows { bytes: tile, row_bytes: weights.row_bytes() };
+        raw::unpack_panel(ty, rows, panel.first / ty.block_len(), codes, scales, stride);
         codes.as_ptr()
     }
 }

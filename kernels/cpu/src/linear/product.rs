@@ -4,11 +4,12 @@ use super::activation::{Activations, QBlock};
 use super::batch::{Batch, MatmulError, Output, check};
 use super::codes::{BLOCK, Codes};
 use super::float::{Bf16, F16, F32, FloatStrip, FloatWeights};
+use super::float_rows::FloatRowsStrip;
 use super::format::{Format, PANEL, Panel, with_format};
 use super::matrix::PackedMatrix;
 use super::memory::Buffer;
-use super::panels::{Packed, Panels, Raw, Widened};
-use super::raw::PANEL_BYTES;
+use super::panels::{InFile, Packed, Panels, Raw, Widened};
+use super::raw::{PANEL_BYTES, is_never_packed};
 use super::scales::{Scales, vectors};
 use super::simd::{Job, LANES, Simd, with_simd};
 use super::strip::{COLUMNS_A_STEP, LINE, MAX_ROWS, MAX_TILES, QuantizedStrip, Recipe, Strip};
@@ -62,8 +63,8 @@ pub unsafe fn matmul(
         GgmlType::F32 => with_simd(weights.isa(), FloatProduct::<F32>(product, PhantomData)),
         GgmlType::F16 => with_simd(weights.isa(), FloatProduct::<F16>(product, PhantomData)),
         GgmlType::BF16 => with_simd(weights.isa(), FloatProduct::<Bf16>(product, PhantomData)),
-        ty if weights.is_raw() && ty.unpack_group() == 16 => product.run_quantized::<Raw<true>>(),
-        _ if weights.is_raw() => product.run_quantized::<Raw<false>>(),
+        ty if is_never_packed(ty) && ty.unpack_group() == 16 => product.run_quantized::<Raw<true>>(),
+        ty if is_never_packed(ty) => product.run_quantized::<Raw<false>>(),
         ty => with_format!(ty, F => product.run_packed::<F>(), _ => {}),
     }
     Ok(())
@@ -85,7 +86,9 @@ struct Product<'a> {
 
 impl Product<'_> {
     fn run_packed<F: Format>(self) {
-        if F::Scales::HALVES && self.batch.rows >= WIDENED_ROWS {
+        if self.weights.is_raw() {
+            self.run_quantized::<InFile<F>>();
+        } else if F::Scales::HALVES && self.batch.rows >= WIDENED_ROWS {
             self.run_quantized::<Widened<F>>();
         } else {
             self.run_quantized::<Packed<F>>();
@@ -96,9 +99,10 @@ impl Product<'_> {
         with_simd(self.weights.isa(), QuantizedProduct::<K>(self, PhantomData));
     }
 
-    /// The bytes of tile `index`.
+    /// The bytes of tile `index`; without its missing rows where rows lie as in the file.
     fn tile(&self, index: usize) -> &[u8] {
-        &self.tile_data[index * self.weights.tile_bytes()..][..self.weights.tile_bytes()]
+        let rest = &self.tile_data[index * self.weights.tile_bytes()..];
+        &rest[..self.weights.tile_bytes().min(rest.len())]
     }
 
     /// Makes a strip look ahead from byte `at` of the tiles on, a tile's size further for the second tile.
@@ -232,7 +236,7 @@ impl<K: Panels> Job for QuantizedProduct<'_, K> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let rows = self.0.batch.rows;
-        let tiles = tiles_at_once::<S>(rows, quantized_wait::<K>(rows));
+        let tiles = tiles_at_once::<S>(rows, quantized_wait::<K::Recipe>(rows));
         for tile in self.0.tiles.clone().step_by(tiles) {
             for panel in K::panels(self.0.weights) {
                 self.panel(simd, tile, tiles, panel);
@@ -248,7 +252,7 @@ impl<K: Panels> QuantizedProduct<'_, K> {
         let mut strip = blank();
         (strip.len, strip.first) = (panel.cols / BLOCK, panel.first == 0);
         self.read_weights(simd, tile, tiles, panel, &mut strip);
-        let limit = if K::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
+        let limit = if K::Recipe::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
         let mut ahead = self.look_ahead(tile, tiles, panel, limit, &mut strip);
         for input in [Some(self.0.batch.input), self.0.batch.rest].into_iter().flatten() {
             let Activations::Quantized { blocks, stride } = input else { continue };
@@ -257,7 +261,7 @@ impl<K: Panels> QuantizedProduct<'_, K> {
                 ahead.take(&mut strip);
                 self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride..].as_ptr());
                 // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
-                run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K, R, T>::new(&strip) });
+                run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K::Recipe, R, T>::new(&strip) });
             }
             // The rest is added to what is there.
             strip.first = false;
@@ -267,7 +271,7 @@ impl<K: Panels> QuantizedProduct<'_, K> {
     /// Points `strip` to the panel that comes next, and says how the runs of `limit` rows ask for it.
     fn look_ahead(&self, tile: usize, tiles: usize, panel: Panel, limit: usize, strip: &mut Strip<QBlock>) -> Ahead {
         let (weights, rows) = (self.0.weights, self.0.batch.rows);
-        if quantized_wait::<K>(rows) {
+        if quantized_wait::<K::Recipe>(rows) {
             return Ahead::default();
         }
         // Panels of a tile are neighbours; from the last one it is as many tiles to the next one's first.
@@ -280,7 +284,7 @@ impl<K: Panels> QuantizedProduct<'_, K> {
     /// Points `strip` to the integers and expanded scales of a panel.
     #[inline(always)]
     fn read_weights<S: Simd>(&mut self, simd: S, tile: usize, tiles: usize, panel: Panel, strip: &mut Strip<QBlock>) {
-        let per_tile = K::VECTORS * LANES;
+        let per_tile = K::Recipe::VECTORS * LANES;
         let Product { weights, tile_data, .. } = self.0;
         let Scratch { scales, codes } = &mut *self.0.scratch;
         let scales = scales.floats_mut();
@@ -291,10 +295,11 @@ impl<K: Panels> QuantizedProduct<'_, K> {
                 strip.weights[t] = strip.weights[0];
                 continue;
             }
-            let data = &tile_data[(tile + t) * weights.tile_bytes()..][..weights.tile_bytes()];
+            let data = &tile_data[(tile + t) * weights.tile_bytes()..];
+            let data = &data[..weights.tile_bytes().min(data.len())];
             let scales = &mut scales[t * per_tile..];
             // SAFETY: the panel is the tile's, and scratch is made for the largest panel.
-            strip.weights[t] = unsafe { K::read(simd, weights.ty(), data, panel, codes, scales, tiles * per_tile) };
+            strip.weights[t] = unsafe { K::read(simd, weights, data, panel, codes, scales, tiles * per_tile) };
         }
         strip.scales = scales.as_ptr();
     }
@@ -319,7 +324,7 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
                     if strip.outputs[t] == 0 { strip.weights[0] } else { product.tile(tile + t).as_ptr() };
             }
             let mut ahead = Ahead::default();
-            if !waits {
+            if !waits && !product.weights.is_raw() {
                 product.point_ahead(&mut strip, (tile + tiles) * product.weights.tile_bytes());
                 let steps = strip.len.div_ceil(COLUMNS_A_STEP);
                 ahead = Ahead::new(product.weights.tile_bytes(), rows.div_ceil(S::ROWS), steps);
@@ -328,7 +333,11 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
                 ahead.take(&mut strip);
                 product.fill_rows(&mut strip, start, rows, tile, |row| values[row * stride..].as_ptr());
                 // SAFETY: the tiles cover every column, and `check` saw to it that rows and places exist.
-                run_strip!(simd, tiles, rows, |R, T| unsafe { FloatStrip::<W, R, T>::new(&strip) });
+                if product.weights.is_raw() {
+                    run_strip!(simd, tiles, rows, |R, T| unsafe { FloatRowsStrip::<W, R, T>::new(&strip) });
+                } else {
+                    run_strip!(simd, tiles, rows, |R, T| unsafe { FloatStrip::<W, R, T>::new(&strip) });
+                }
             }
         }
     }

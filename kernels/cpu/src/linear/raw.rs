@@ -1,8 +1,9 @@
 //! Formats without a packed layout: their blocks stay as they are in the file and are unpacked panel by panel.
 
 use super::codes::{self, BLOCK, Ints};
-use super::format::PANEL;
+use super::format::{PANEL, TileRows};
 use super::simd::LANES;
+use super::unpack::write_row;
 use bantam_gguf::{GgmlType, UnpackedBlock, unpack_block};
 
 /// The integers of an unpacked panel: bytes, plus 128.
@@ -27,28 +28,24 @@ pub(super) fn is_larger_packed(ty: GgmlType) -> bool {
 /// the vectors of neighbouring 32 columns are `stride` floats apart. `codes` covers the panel and decides its length.
 pub(super) fn unpack_panel(
     ty: GgmlType,
-    tile: &[u8],
+    tile: TileRows<'_>,
     first: usize,
     codes: &mut [u8],
     scales: &mut [f32],
     stride: usize,
 ) {
-    codes.fill(0);
     let mut unpacked = UnpackedBlock::new();
     let (block_bytes, parts) = (ty.block_bytes(), ty.block_len() / BLOCK);
     let part_bytes = codes::block_bytes::<RawCodes>();
-    for (lane, row) in tile.chunks_exact(tile.len() / LANES).enumerate() {
+    for (lane, row) in tile.rows().enumerate() {
         let blocks = row.chunks_exact(block_bytes).skip(first);
         let places = codes.chunks_exact_mut(parts * part_bytes).zip(scales.chunks_mut(parts * stride));
         for (block, (codes, scales)) in blocks.zip(places) {
             if unpack_block(ty, block, &mut unpacked).is_err() {
                 continue;
             }
+            write_row::<RawCodes>(&unpacked, lane, codes);
             let per_part = BLOCK / unpacked.group;
-            let integers = unpacked.q.as_chunks::<BLOCK>().0;
-            for (part, integers) in codes.chunks_exact_mut(part_bytes).zip(integers) {
-                codes::pack_lane::<RawCodes>(integers, lane, part);
-            }
             for (part, values) in scales.chunks_mut(stride).zip(unpacked.scale.chunks(per_part)) {
                 for (vector, value) in part.chunks_exact_mut(LANES).zip(values) {
                     vector[lane] = *value;

@@ -171,6 +171,15 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn flip_signs(self, a: Self::W) -> Self::W {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let sign = _mm256_set1_epi8(-128);
+            [_mm256_xor_si256(a[0], sign), _mm256_xor_si256(a[1], sign)]
+        }
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], indices: Self::W) -> Self::W {
         // SAFETY: see the head of this block; the table has the 16 bytes that are read.
         unsafe {
@@ -202,6 +211,30 @@ impl Simd for Avx2 {
             _mm256_storeu_si256(quads.as_mut_ptr().cast(), bytes);
             let halves = [_mm256_add_epi32(ints[0], ints[1]), _mm256_add_epi32(ints[2], ints[3])];
             QBlock::with_sums(quads, scale, halves.map(sum))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(self, rows: &[*const u8; LANES], at: usize) -> [Self::W; 4] {
+        // Half g of register j starts as row 4g + j of eight, so that transposing within halves leaves rows in their lanes.
+        // SAFETY: the caller vouches for 16 readable bytes of each row.
+        unsafe {
+            let mut out = [[_mm256_setzero_si256(); 2]; 4];
+            for register in 0..2 {
+                let mut v = [_mm256_setzero_si256(); 4];
+                for j in 0..4 {
+                    let first = _mm_loadu_si128(rows[8 * register + j].add(at).cast());
+                    let second = _mm_loadu_si128(rows[8 * register + 4 + j].add(at).cast());
+                    v[j] = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(first), second);
+                }
+                let (low01, low23) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpacklo_epi32(v[2], v[3]));
+                let (high01, high23) = (_mm256_unpackhi_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[2], v[3]));
+                out[0][register] = _mm256_unpacklo_epi64(low01, low23);
+                out[1][register] = _mm256_unpackhi_epi64(low01, low23);
+                out[2][register] = _mm256_unpacklo_epi64(high01, high23);
+                out[3][register] = _mm256_unpackhi_epi64(high01, high23);
+            }
+            out
         }
     }
 

@@ -1,6 +1,6 @@
 //! AVX-512 with VNNI: a vector is one register and `vpdpbusd` multiplies four weights of each row at once.
 
-use super::{Job, SMALLEST_POWER, Simd};
+use super::{Job, LANES, SMALLEST_POWER, Simd};
 use crate::isa::Isa;
 use crate::linear::activation::QBlock;
 use std::arch::x86_64::*;
@@ -128,6 +128,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn flip_signs(self, a: __m512i) -> __m512i {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_xor_si512(a, _mm512_set1_epi8(-128)) }
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], indices: __m512i) -> __m512i {
         // SAFETY: see the head of this block; the table has the 16 bytes that are read.
         unsafe {
@@ -152,6 +158,29 @@ impl Simd for Avx512 {
             _mm_storeu_si128(quads.as_mut_ptr().cast(), _mm512_cvtsepi32_epi8(a));
             _mm_storeu_si128(quads.as_mut_ptr().add(4).cast(), _mm512_cvtsepi32_epi8(b));
             QBlock::with_sums(quads, scale, [_mm512_reduce_add_epi32(a), _mm512_reduce_add_epi32(b)])
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(self, rows: &[*const u8; LANES], at: usize) -> [__m512i; 4] {
+        // Quarter g of vector j starts as row 4g + j, so that transposing within quarters leaves every row in its lane.
+        // SAFETY: the caller vouches for 16 readable bytes of each row.
+        unsafe {
+            let mut v = [_mm512_setzero_si512(); 4];
+            for j in 0..4 {
+                let first = _mm512_castsi128_si512(_mm_loadu_si128(rows[j].add(at).cast()));
+                let second = _mm512_inserti32x4::<1>(first, _mm_loadu_si128(rows[4 + j].add(at).cast()));
+                let third = _mm512_inserti32x4::<2>(second, _mm_loadu_si128(rows[8 + j].add(at).cast()));
+                v[j] = _mm512_inserti32x4::<3>(third, _mm_loadu_si128(rows[12 + j].add(at).cast()));
+            }
+            let (low01, low23) = (_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpacklo_epi32(v[2], v[3]));
+            let (high01, high23) = (_mm512_unpackhi_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[2], v[3]));
+            [
+                _mm512_unpacklo_epi64(low01, low23),
+                _mm512_unpackhi_epi64(low01, low23),
+                _mm512_unpacklo_epi64(high01, high23),
+                _mm512_unpackhi_epi64(high01, high23),
+            ]
         }
     }
 

@@ -73,12 +73,19 @@ pub(crate) trait Simd: Copy + 'static {
     /// Each byte shifted left by `shift` (0 to 7), then masked; the lowest `shift` bits of `mask` must be zero.
     fn shl_and(self, a: Self::W, shift: u32, mask: u8) -> Self::W;
     fn or(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Each byte with its highest bit flipped.
+    fn flip_signs(self, a: Self::W) -> Self::W;
     /// Each byte (below 16) replaced by the entry of the table with that index.
     fn lookup(self, table: &[u8; 16], indices: Self::W) -> Self::W;
 
     /// The activations of one block, rounded to 8 bits; the same bits on every path.
     fn quantize(self, x: &[f32; QBlock::LEN]) -> QBlock;
 
+    /// 16 bytes of 16 rows, from byte `at` of each: vector `i` has bytes `4i` to `4i + 3` of each row in the row's lane.
+    ///
+    /// # Safety
+    /// `rows` must be valid for reading these bytes.
+    unsafe fn transpose(self, rows: &[*const u8; LANES], at: usize) -> [Self::W; 4];
     /// # Safety
     /// `source` must be valid for reading 64 bytes.
     unsafe fn load_bytes(self, source: *const u8) -> Self::W;

@@ -97,6 +97,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn flip_signs(self, a: Self::W) -> Self::W {
+        a.map(|row| row.map(|b| b ^ 0x80))
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], indices: Self::W) -> Self::W {
         indices.map(|row| row.map(|b| table[usize::from(b & 15)]))
     }
@@ -107,6 +112,13 @@ impl Simd for Portable {
         // The sum is an integer of at most 127 in magnitude, or NaN, which becomes 0 beside a NaN scale.
         let rounded = x.map(|v| ((v * inverse + ROUND) - ROUND) as i8);
         QBlock::new(rounded, scale)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(self, rows: &[*const u8; LANES], at: usize) -> [Self::W; 4] {
+        // SAFETY: the caller vouches for 16 readable bytes of each row; no alignment is assumed.
+        let bytes = rows.map(|row| unsafe { row.add(at).cast::<[[u8; 4]; 4]>().read_unaligned() });
+        from_fn(|i| bytes.map(|row| row[i]))
     }
 
     #[inline(always)]

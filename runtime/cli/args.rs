@@ -38,9 +38,18 @@ pub(crate) struct ComputeArgs {
     /// Where to compute
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
+
+    /// Copy the weights into a form that is faster to compute with; answers are the same
+    #[arg(long, value_enum, default_value_t = Repack::On)]
+    repack: Repack,
 }
 
 impl ComputeArgs {
+    /// Whether weights are to be repacked.
+    pub(crate) fn repack(&self) -> bool {
+        self.repack == Repack::On
+    }
+
     /// Threads to compute with, 0 for the backend's own choice.
     pub(crate) fn threads(&self) -> usize {
         let cpus = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
@@ -61,6 +70,15 @@ pub(crate) enum Backend {
     Auto,
     /// The processor
     Cpu,
+}
+
+/// Whether weights are repacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Repack {
+    /// The fastest; the weights take as much memory as in the file
+    On,
+    /// Compute with the mapped file: ready at once, its memory is shared and given back as needed, slower
+    Off,
 }
 
 /// Formats of the cache.

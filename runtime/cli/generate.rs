@@ -75,6 +75,7 @@ impl GenerateArgs {
         config.keep_prefixes = false;
         config.context = self.context.context;
         config.threads = self.compute.threads();
+        config.repack = self.compute.repack();
         (config.k_type, config.v_type) = self.cache_types.resolve(KvType::F16);
         config.sampling = self.sampling.resolve()?;
         Ok(config)

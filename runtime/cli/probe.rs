@@ -88,6 +88,7 @@ impl ProbeArgs {
             threads: self.compute.threads(),
             k_type,
             v_type,
+            repack: self.compute.repack(),
             dump,
             draft: self
                 .draft

@@ -158,6 +158,7 @@ impl Plan {
         engine.max_tokens = args.max_tokens;
         engine.concurrency = args.concurrency;
         engine.threads = args.compute.threads();
+        engine.repack = args.compute.repack();
         (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
         engine.sampling = args.sampling.resolve()?;
         engine.batch = args.step_tokens;

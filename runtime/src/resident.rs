@@ -44,9 +44,7 @@ pub(crate) fn load(
 ) -> Result<Resident, String> {
     let loaded = load::open(&config.model).map_err(|e| e.to_string())?;
     let owner = format!("{}:0", loaded.model.architecture);
-    let weights = loaded.files.tensor_bytes();
-    let hint = "take a smaller quantization or free memory";
-    ledger.enter(&owner, "weights", weights, hint).map_err(|e| e.to_string())?;
+    enter_weights(config, loaded.files.tensor_bytes(), &owner, &mut ledger)?;
     let context = match config.beyond_model_context {
         true => config.context,
         false => config.context.min(loaded.model.context_length),
@@ -59,6 +57,7 @@ pub(crate) fn load(
         max_tentative: config.max_tentative,
         k_type: config.k_type,
         v_type: config.v_type,
+        repack: config.repack,
     };
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, progress)
@@ -69,6 +68,14 @@ pub(crate) fn load(
     let info = describe(config, &loaded, context, key, program.as_ref(), &backend)?;
     let history = program.history(TRUNK);
     Ok(Resident { program, info: Arc::new(info), cache, history, max_logit_rows, ledger })
+}
+
+/// Enters the weights. Those that stay in the files never lack memory, since the system takes theirs back where it must:
+/// they leave at least half of it to what cannot be taken back.
+fn enter_weights(config: &EngineConfig, bytes: u64, owner: &str, ledger: &mut Ledger) -> Result<(), String> {
+    let bytes = if config.repack { bytes } else { bytes.min(ledger.free() / 2) };
+    let hint = "take a smaller quantization, free memory, or set --repack off, which is slower";
+    ledger.enter(owner, "weights", bytes, hint).map_err(|e| e.to_string())
 }
 
 /// The graph that reads prompts and writes answers.

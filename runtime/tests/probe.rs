@@ -65,6 +65,23 @@ async fn golden_models_agree_with_their_reference_and_themselves() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn files_used_as_they_are_give_the_same_bits() {
+    for folder in models() {
+        let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
+        for model in layouts(&folder) {
+            let name = model.display().to_string();
+            let of = |repack| {
+                let config = ProbeConfig::new(model.clone(), ids(&expect["prompt"]));
+                run(ProbeConfig { greedy: 4, threads: 2, repack, ..config })
+            };
+            let (packed, kept) = (of(true).await.unwrap(), of(false).await.unwrap());
+            let bits = |report: &ProbeReport| report.logits.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!((bits(&packed), packed.greedy), (bits(&kept), kept.greedy), "{name}");
+        }
+    }
+}
+
 /// Whether each token passes the same weights: a router's near ties would hide what the cache's format does.
 fn is_dense(folder: &Path) -> bool {
     let file = GgufFile::open(folder.join("model.gguf")).unwrap();

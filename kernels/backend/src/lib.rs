@@ -83,6 +83,9 @@ pub struct CompileOptions {
     pub k_type: KvType,
     /// Format of value states that follow the cache type.
     pub v_type: KvType,
+    /// Whether weights may be copied into a form that is faster to compute with. Otherwise those that a file has as they
+    /// are needed stay in its mapping, which the system fills and empties as it sees fit. Results are the same.
+    pub repack: bool,
 }
 
 /// Why a graph could not be compiled.

@@ -10,19 +10,25 @@ use bantam_graph::Weight;
 pub struct SharedBytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
+    is_owned: bool,
 }
 
 impl SharedBytes {
     /// A part of what `owner` holds; `None` if it has no such range.
     pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Option<Self> {
         let len = (*owner).as_ref().len();
-        (range.start <= range.end && range.end <= len).then_some(SharedBytes { owner, range })
+        (range.start <= range.end && range.end <= len).then_some(SharedBytes { owner, range, is_owned: false })
     }
 
     /// Memory of its own.
     pub fn owned(bytes: Vec<u8>) -> Self {
         let range = 0..bytes.len();
-        SharedBytes { owner: Arc::new(bytes), range }
+        SharedBytes { owner: Arc::new(bytes), range, is_owned: true }
+    }
+
+    /// Whether they are a part of memory of their own, which [`SharedBytes::owned`] was given: not of a file.
+    pub fn is_owned(&self) -> bool {
+        self.is_owned
     }
 
     /// A part of these bytes; `None` if they have no such range.
@@ -32,7 +38,8 @@ impl SharedBytes {
         if end > self.range.end {
             return None;
         }
-        SharedBytes::new(Arc::clone(&self.owner), start..end)
+        let part = SharedBytes::new(Arc::clone(&self.owner), start..end)?;
+        Some(SharedBytes { is_owned: self.is_owned, ..part })
     }
 }
 

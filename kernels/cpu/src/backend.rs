@@ -6,7 +6,7 @@ use bantam_backend::{Backend, CompileError, CompileOptions, Program, Progress, W
 use bantam_graph::{Graph, GraphError, check, link};
 
 use crate::{
-    compile::{self, MaxRows, Weights, ir::Op},
+    compile::{self, Loading, MaxRows, Weights, ir::Op},
     isa::Isa,
     profile::{Profile, Profiling},
     program::{CpuProgram, GraphParts, Parts},
@@ -72,7 +72,8 @@ impl Backend for CpuBackend {
         link(graphs)?;
         let checked = graphs.iter().map(|graph| check(graph)).collect::<Result<Vec<_>, GraphError>>()?;
         let (pools, layouts) = compile::layout(&checked, options)?;
-        let (mut weights, indexes) = compile::load(graphs, weights, self.isa, progress)?;
+        let (mut weights, indexes) =
+            compile::load(graphs, weights, &Loading { isa: self.isa, repack: options.repack }, progress)?;
         let members = self.threads();
         let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows, members };
         let mut parts = Vec::new();

@@ -21,6 +21,7 @@ pub(super) fn measure(plan: &Plan, prompt_tokens: usize) -> Result<[Turn; 2], Cl
     config.parallel = 1;
     config.threads = plan.threads;
     (config.k_type, config.v_type) = (plan.k_type, plan.v_type);
+    config.repack = plan.repack;
     let runtime = os::runtime()?;
     let turns = runtime.block_on(async {
         let engine = Engine::start(config).map_err(CliError::failed)?;

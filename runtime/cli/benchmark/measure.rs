@@ -51,6 +51,7 @@ impl<'p> Bench<'p> {
             max_tentative: 0,
             k_type: plan.k_type,
             v_type: plan.v_type,
+            repack: plan.repack,
         };
         let bar = progress::share("loading");
         let program = backend

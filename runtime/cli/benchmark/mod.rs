@@ -113,6 +113,7 @@ struct Plan {
     threads: usize,
     k_type: KvType,
     v_type: KvType,
+    repack: bool,
     cold_cache: bool,
 }
 
@@ -190,6 +191,7 @@ impl BenchmarkArgs {
             threads: self.compute.threads(),
             k_type,
             v_type,
+            repack: self.compute.repack(),
             cold_cache: self.cold_cache,
         })
     }

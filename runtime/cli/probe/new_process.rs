@@ -45,6 +45,7 @@ fn compute_in(folder: &Path, config: &ProbeConfig, snapshot: &[u8]) -> Result<Re
         .args([Path::new("--restore"), &state, Path::new("--logits"), &logits])
         .args(["--greedy".into(), config.greedy.to_string(), "--cpu-threads".into(), config.threads.to_string()])
         .args(["--cache-type-k", config.k_type.name(), "--cache-type-v", config.v_type.name()])
+        .args(["--repack", if config.repack { "on" } else { "off" }])
         .stderr(Stdio::inherit())
         .output()
         .map_err(|e| e.to_string())?;

@@ -28,6 +28,8 @@ pub struct EngineConfig {
     pub k_type: KvType,
     /// Format of cached values.
     pub v_type: KvType,
+    /// Copy the weights into a form that is faster to compute with, instead of using the files as they are.
+    pub repack: bool,
     /// Sampling options given to the server.
     pub sampling: SamplingOverrides,
     /// Most rows of a step.
@@ -57,6 +59,7 @@ impl EngineConfig {
             threads: 0,
             k_type: KvType::F16,
             v_type: KvType::F16,
+            repack: true,
             sampling: SamplingOverrides::default(),
             batch: 512,
             kv_mib: 0,

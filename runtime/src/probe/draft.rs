@@ -57,6 +57,7 @@ pub(super) fn draft(config: &ProbeConfig, choice: &DraftChoice) -> Result<DraftR
         max_tentative: 0,
         k_type: config.k_type,
         v_type: config.v_type,
+        repack: config.repack,
     };
     let backend = CpuBackend::new(config.threads).map_err(|e| failed(&e))?;
     let program = backend

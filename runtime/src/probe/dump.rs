@@ -29,6 +29,7 @@ pub(super) fn dump(config: &ProbeConfig, pattern: &str, directory: &Path) -> Res
         max_tentative: 0,
         k_type: config.k_type,
         v_type: config.v_type,
+        repack: config.repack,
     };
     let backend = CpuBackend::new(config.threads).map_err(|e| ProbeError::Failed(e.to_string()))?;
     let mut program = backend

@@ -42,6 +42,8 @@ pub struct ProbeConfig {
     pub k_type: KvType,
     /// Format of cached values.
     pub v_type: KvType,
+    /// Copy the weights into a form that is faster to compute with, instead of using the files as they are.
+    pub repack: bool,
     /// Values whose name matches the pattern (`*` stands for anything) are written to the directory.
     pub dump: Option<(String, PathBuf)>,
     /// The draft to be run too, if any.
@@ -82,6 +84,7 @@ impl ProbeConfig {
             threads: 0,
             k_type: KvType::F32,
             v_type: KvType::F32,
+            repack: true,
             dump: None,
             draft: None,
             checks: Vec::new(),
@@ -348,6 +351,7 @@ fn engine_config(config: &ProbeConfig) -> EngineConfig {
         threads: config.threads,
         k_type: config.k_type,
         v_type: config.v_type,
+        repack: config.repack,
         keep_prefixes: false,
         max_tentative: check::MOST_REJECTED,
         all_logits: true,

@@ -18,7 +18,7 @@ pub(crate) use place::{FEW_ROWS, MaxRows, Places};
 pub(crate) use rope::RopeTable;
 pub(crate) use schedule::Schedule;
 pub(crate) use states::{StateLayout, StatePlaces, layout};
-pub(crate) use weights::{IntegerTable, Table, Weights, load};
+pub(crate) use weights::{IntegerTable, Loading, Table, Weights, load};
 
 use bantam_backend::CompileError;
 use bantam_graph::{Checked, Rows};

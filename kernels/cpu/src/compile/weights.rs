@@ -102,28 +102,39 @@ enum Role {
     Integers,
 }
 
+/// How weights are made ready.
+pub(crate) struct Loading {
+    /// The path whose kernels use them.
+    pub(crate) isa: Isa,
+    /// Whether matrices are packed that could stay in the file.
+    pub(crate) repack: bool,
+}
+
 /// Loads every weight that a node of a graph names, once for all graphs that have it.
 pub(crate) fn load(
     graphs: &[&Graph],
     source: &dyn WeightSource,
-    isa: Isa,
+    loading: &Loading,
     progress: Progress<'_>,
 ) -> Result<(Weights, Vec<Index>), CompileError> {
     let wanted = wanted(graphs);
     let total = wanted.iter().map(|w| elements(w.weight)).sum();
-    let packer = Packer::new(isa);
+    let making = Making { packer: Packer::new(loading.isa), repack: loading.repack };
     let (mut weights, mut done) = (Weights::default(), 0);
     let mut indexes: Vec<Index> = graphs.iter().map(|_| Index::default()).collect();
     for Wanted { weight, roles, graphs } in &wanted {
         let data = source.load(weight)?;
         for role in roles {
-            let at = load_as(*role, weight, &data, &packer, &mut weights)?;
+            let at = load_as(*role, weight, &data, &making, &mut weights)?;
             for graph in graphs {
                 indexes[*graph].of(*role).insert(weight.name.clone(), at);
             }
         }
+        let stays = roles.contains(&Role::Matrix) && making.stays(&data);
         drop(data);
-        source.release(weight);
+        if !stays {
+            source.release(weight);
+        }
         done += elements(weight);
         progress(done, total);
     }
@@ -183,12 +194,12 @@ fn load_as(
     role: Role,
     weight: &Weight,
     data: &WeightData,
-    packer: &Packer,
+    making: &Making,
     weights: &mut Weights,
 ) -> Result<usize, CompileError> {
     match role {
         Role::Matrix => {
-            weights.matrices.push(pack(weight, data, packer)?);
+            weights.matrices.push(making.matrix(weight, data)?);
             Ok(weights.matrices.len() - 1)
         }
         Role::Vector => {
@@ -239,13 +250,31 @@ fn integers(weight: &Weight, data: &WeightData) -> Result<IntegerTable, CompileE
     Ok(IntegerTable { values, rows, width, below })
 }
 
-fn pack(weight: &Weight, data: &WeightData, packer: &Packer) -> Result<PackedMatrix, CompileError> {
-    let packed = match weight.shape[..] {
-        [rows, cols] => packer.pack(data.ty, rows, cols, &data.bytes),
-        [matrices, rows, cols] => packer.pack_stacked(data.ty, matrices, rows, cols, &data.bytes),
-        _ => return Err(refused(weight, &"a matrix has two axes, a stack of matrices three")),
-    };
-    packed.map_err(|e| refused(weight, &e))
+/// Makes matrices.
+struct Making {
+    packer: Packer,
+    repack: bool,
+}
+
+impl Making {
+    /// Whether matrices are multiplied with where they lie. What had to be computed is in memory anyway, so it is packed.
+    fn stays(&self, data: &WeightData) -> bool {
+        !self.repack && !data.bytes.is_owned()
+    }
+
+    fn matrix(&self, weight: &Weight, data: &WeightData) -> Result<PackedMatrix, CompileError> {
+        let (matrices, rows, cols) = match weight.shape[..] {
+            [rows, cols] => (1, rows, cols),
+            [matrices, rows, cols] => (matrices, rows, cols),
+            _ => return Err(refused(weight, &"a matrix has two axes, a stack of matrices three")),
+        };
+        let matrix = if self.stays(data) {
+            self.packer.keep(data.ty, matrices, rows, cols, data.bytes.clone())
+        } else {
+            self.packer.pack_stacked(data.ty, matrices, rows, cols, &data.bytes)
+        };
+        matrix.map_err(|e| refused(weight, &e))
+    }
 }
 
 fn refused(weight: &Weight, why: &dyn std::fmt::Display) -> CompileError {

@@ -3,7 +3,9 @@
 use super::codes::{self, BLOCK, Codes, E2m1, Ints, Iq2, Iq3S, Iq3Xxs, Iq4, Signs};
 use super::scales::{FourBit, FourHalves, Half, HalfWithMin, HalvedPower, Scales, SignedByte, SixBit, put};
 use super::simd::{Job, LANES, Simd};
-use super::unpack::{BlockRows, FiveBits, FiveBitsOf256, Nibbles, OneByOne, Order, SignedBytes, SixBits, ThreeBits, TwoBits, unpack};
+use super::unpack::{
+    BlockRows, FiveBits, FiveBitsOf256, Nibbles, OneByOne, Order, SignedBytes, SixBits, ThreeBits, TwoBits, unpack,
+};
 use bantam_gguf::{GgmlType, UnpackedBlock, unpack_block};
 use half::f16;
 use std::marker::PhantomData;
@@ -251,7 +253,7 @@ impl<F: Format> Job for PackTile<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { rows, cols, tile, .. } = self;
-                let mut bytes = [0; BLOCK_LEN * LANES];
+        let mut bytes = [0; BLOCK_LEN * LANES];
         for panel in Layout::new::<F>(cols).panels::<F>() {
             let (head, codes) = tile.split_at_mut(panel.codes_at);
             let records = head[panel.records_at..].chunks_exact_mut(F::Scales::BYTES);

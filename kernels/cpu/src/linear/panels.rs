@@ -142,7 +142,8 @@ impl<F: Format> Panels for InFile<F> {
             let at = (panel.first / span + i) * block_bytes;
             let mut record = [0; LARGEST_RECORD];
             rows.pack_scales::<F>(at, &mut record[..F::Scales::BYTES]);
-            let (out, scales) = (&mut codes[i * span * LANES..][..span * LANES], &mut scales[i * span / BLOCK * stride..]);
+            let (out, scales) =
+                (&mut codes[i * span * LANES..][..span * LANES], &mut scales[i * span / BLOCK * stride..]);
             // SAFETY: the rows have the panel's blocks; a record has its bytes; the caller vouches for the room for both.
             unsafe {
                 F::Scales::expand(simd, record.as_ptr(), scales.as_mut_ptr(), stride);

@@ -198,6 +198,7 @@ impl Session {
             max_tentative: 0,
             k_type: setup.kv,
             v_type: setup.kv,
+            repack: true,
         };
         let mut program = backend.compile(&bench.graph, &Random, &options, &mut |_, _| {}).unwrap();
         for group in 0..program.groups().len() {

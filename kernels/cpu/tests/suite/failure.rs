@@ -44,8 +44,14 @@ impl WeightSource for Source {
 
 fn program(backend: &CpuBackend, gone: &Arc<AtomicBool>) -> Box<dyn Program> {
     let source = Source { weights: PLAIN.weights(), gone: Arc::clone(gone) };
-    let options =
-        CompileOptions { max_rows: 8, max_logit_rows: 8, max_tentative: 0, k_type: KvType::F16, v_type: KvType::F16 };
+    let options = CompileOptions {
+        max_rows: 8,
+        max_logit_rows: 8,
+        max_tentative: 0,
+        k_type: KvType::F16,
+        v_type: KvType::F16,
+        repack: true,
+    };
     let mut program = backend.compile(&PLAIN.graph(), &source, &options, &mut |_, _| {}).unwrap();
     program.reserve_pages(0, 1).unwrap();
     program

@@ -84,8 +84,14 @@ fn ids_that_could_leave_a_table_are_refused_at_compile_time() {
     for weight in graph.weights.iter_mut().filter(|w| w.name == "router.1") {
         weight.shape[0] = 7;
     }
-    let options =
-        CompileOptions { max_rows: 8, max_logit_rows: 8, max_tentative: 0, k_type: KvType::F16, v_type: KvType::F16 };
+    let options = CompileOptions {
+        max_rows: 8,
+        max_logit_rows: 8,
+        max_tentative: 0,
+        k_type: KvType::F16,
+        v_type: KvType::F16,
+        repack: true,
+    };
     let backend = CpuBackend::new(1).unwrap();
     match backend.compile(&graph, &shape.weights(), &options, &mut |_, _| {}) {
         Err(CompileError::Unsupported { node, why }) => {
@@ -104,8 +110,14 @@ fn a_graph_without_state_runs() {
     let x = g.embed("x", &ids, &table, 1.0);
     let x = g.logit_rows("rows", &x);
     let graph = g.finish(&x).unwrap();
-    let options =
-        CompileOptions { max_rows: 8, max_logit_rows: 8, max_tentative: 0, k_type: KvType::F16, v_type: KvType::F16 };
+    let options = CompileOptions {
+        max_rows: 8,
+        max_logit_rows: 8,
+        max_tentative: 0,
+        k_type: KvType::F16,
+        v_type: KvType::F16,
+        repack: true,
+    };
     let backend = CpuBackend::new(2).unwrap();
     let mut program = backend.compile(&graph, &PLAIN.weights(), &options, &mut |_, _| {}).unwrap();
     let sequences = vec![bantam_backend::SequenceStep { rows: 3, ..Default::default() }];

@@ -48,6 +48,7 @@ impl Session {
             max_tentative: MAX_TENTATIVE,
             k_type,
             v_type,
+            repack: true,
         };
         let mut program = backend.compile(&shape.graph(), &shape.weights(), &options, &mut |_, _| {}).unwrap();
         for group in 0..program.groups().len() {

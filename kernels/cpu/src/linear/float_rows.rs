@@ -1,5 +1,7 @@
 //! The kernel of unquantized weights as they lie in the file: row after row.
 
+#![allow(clippy::needless_range_loop, reason = "several arrays share their indices")]
+
 use super::float::{FloatWeights, add_column};
 use super::simd::{Job, LANES, Simd};
 use super::strip::Strip;

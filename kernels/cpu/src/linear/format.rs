@@ -19,8 +19,11 @@ pub(super) trait Format: 'static {
     /// Where a block has its integers.
     type Order: Order;
 
-    /// Writes the scales of a row's block to its lane of a record.
-    fn pack_scales(block: &[u8], lane: usize, record: &mut [u8]);
+    /// Writes a record: the scales of a block of each row.
+    ///
+    /// # Safety
+    /// Each of `rows` must be valid for reading a block, `record` for writing [`Scales::BYTES`].
+    unsafe fn pack_scales<S: Simd>(simd: S, rows: &BlockRows, record: *mut u8);
 }
 
 /// Runs `$body` with `$format` bound to the [`Format`] of a type, `$other` for types without a packed layout.
@@ -40,7 +43,7 @@ macro_rules! with_format {
 pub(super) use with_format;
 
 macro_rules! formats {
-    ($($name:ident: $codes:ty, $scales:ty, $order:ty, |$block:ident, $lane:ident, $record:ident| $pack:expr;)*) => {$(
+    ($($name:ident: $codes:ty, $scales:ty, $order:ty, |$simd:ident, $rows:ident, $record:ident| $pack:expr;)*) => {$(
         #[allow(non_camel_case_types, reason = "the spelling of the format names in the field")]
         pub(super) struct $name;
 
@@ -50,78 +53,155 @@ macro_rules! formats {
             type Scales = $scales;
             type Order = $order;
 
-            fn pack_scales($block: &[u8], $lane: usize, $record: &mut [u8]) {
-                $pack
+            #[inline(always)]
+            unsafe fn pack_scales<S: Simd>($simd: S, $rows: &BlockRows, $record: *mut u8) {
+                // SAFETY: the caller vouches for a block of each row and for a record, in which all of these lie.
+                unsafe { $pack }
             }
         }
     )*};
 }
 
 formats! {
-    Q4_0: Ints<4, 8>, Half<32>, Nibbles<2, 4, 1>, |block, lane, record| half_first(block, lane, record);
-    Q4_1: Ints<4, 0>, HalfWithMin, Nibbles<4, 4, 1>, |block, lane, record| half_with_min(block, lane, record);
-    Q5_0: Ints<5, 16>, Half<32>, FiveBits<2>, |block, lane, record| half_first(block, lane, record);
-    Q5_1: Ints<5, 0>, HalfWithMin, FiveBits<4>, |block, lane, record| half_with_min(block, lane, record);
-    Q8_0: Ints<8, 128>, Half<32>, SignedBytes<2>, |block, lane, record| half_first(block, lane, record);
-    Q1_0: Signs, Half<128>, OneByOne, |block, lane, record| half_first(block, lane, record);
-    Q2_0: Ints<2, 1>, Half<64>, OneByOne, |block, lane, record| half_first(block, lane, record);
-    TQ1_0: Ints<2, 1>, Half<256>, OneByOne, |block, lane, record| half_last(block, lane, record);
-    TQ2_0: Ints<2, 1>, Half<256>, TwoBits<0>, |block, lane, record| half_last(block, lane, record);
-    Q2_K: Ints<2, 0>, FourBit, TwoBits<16>, |block, lane, record| four_bit(block, lane, record);
-    Q3_K: Ints<3, 4>, SignedByte<16>, ThreeBits, |block, lane, record| q3_k(block, lane, record);
-    Q4_K: Ints<4, 0>, SixBit, Nibbles<16, 8, 4>, |block, lane, record| six_bit(block, lane, record);
-    Q5_K: Ints<5, 0>, SixBit, FiveBitsOf256, |block, lane, record| six_bit(block, lane, record);
-    Q6_K: Ints<6, 32>, SignedByte<16>, SixBits, |block, lane, record| q6_k(block, lane, record);
-    IQ2_XXS: Iq2, SignedByte<32, 8>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
-    IQ2_XS: Iq2, SignedByte<16, 8>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
-    IQ2_S: Iq2, SignedByte<16, 8>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 8.0);
-    IQ3_XXS: Iq3Xxs, SignedByte<32, 4>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 4.0);
-    IQ3_S: Iq3S, SignedByte<32>, OneByOne, |block, lane, record| unpacked_bytes::<Self>(block, lane, record, 1.0);
-    IQ4_NL: Iq4, Half<32>, Nibbles<2, 4, 1>, |block, lane, record| half_first(block, lane, record);
-    IQ4_XS: Iq4, SignedByte<32>, Nibbles<8, 4, 8>, |block, lane, record| iq4_xs(block, lane, record);
-    MXFP4: E2m1, HalvedPower, Nibbles<1, 4, 1>, |block, lane, record| put(record, lane, &block[..1]);
-    NVFP4: E2m1, FourHalves, Nibbles<4, 2, 4>, |block, lane, record| unpacked_halves(block, lane, record);
+    Q4_0: Ints<4, 8>, Half<32>, Nibbles<2, 4, 1>, |_simd, rows, record| halves(rows, 0, record, 0);
+    Q4_1: Ints<4, 0>, HalfWithMin, Nibbles<4, 4, 1>, |_simd, rows, record| half_with_min(rows, record);
+    Q5_0: Ints<5, 16>, Half<32>, FiveBits<2>, |_simd, rows, record| halves(rows, 0, record, 0);
+    Q5_1: Ints<5, 0>, HalfWithMin, FiveBits<4>, |_simd, rows, record| half_with_min(rows, record);
+    Q8_0: Ints<8, 128>, Half<32>, SignedBytes<2>, |_simd, rows, record| halves(rows, 0, record, 0);
+    Q1_0: Signs, Half<128>, OneByOne, |_simd, rows, record| halves(rows, 0, record, 0);
+    Q2_0: Ints<2, 1>, Half<64>, OneByOne, |_simd, rows, record| halves(rows, 0, record, 0);
+    TQ1_0: Ints<2, 1>, Half<256>, OneByOne, |_simd, rows, record| halves(rows, 52, record, 0);
+    TQ2_0: Ints<2, 1>, Half<256>, TwoBits<0>, |_simd, rows, record| halves(rows, 64, record, 0);
+    Q2_K: Ints<2, 0>, FourBit, TwoBits<16>, |simd, rows, record| four_bit(simd, rows, record);
+    Q3_K: Ints<3, 4>, SignedByte<16>, ThreeBits, |_simd, rows, record| by_row::<Self>(rows, record, q3_k);
+    Q4_K: Ints<4, 0>, SixBit, Nibbles<16, 8, 4>, |simd, rows, record| six_bit(simd, rows, record);
+    Q5_K: Ints<5, 0>, SixBit, FiveBitsOf256, |simd, rows, record| six_bit(simd, rows, record);
+    Q6_K: Ints<6, 32>, SignedByte<16>, SixBits, |simd, rows, record| q6_k(simd, rows, record);
+    IQ2_XXS: Iq2, SignedByte<32, 8>, OneByOne, |_simd, rows, record| by_row::<Self>(rows, record, unpacked_bytes::<Self, 8>);
+    IQ2_XS: Iq2, SignedByte<16, 8>, OneByOne, |_simd, rows, record| by_row::<Self>(rows, record, unpacked_bytes::<Self, 8>);
+    IQ2_S: Iq2, SignedByte<16, 8>, OneByOne, |_simd, rows, record| by_row::<Self>(rows, record, unpacked_bytes::<Self, 8>);
+    IQ3_XXS: Iq3Xxs, SignedByte<32, 4>, OneByOne, |_simd, rows, record| by_row::<Self>(rows, record, unpacked_bytes::<Self, 4>);
+    IQ3_S: Iq3S, SignedByte<32>, OneByOne, |_simd, rows, record| by_row::<Self>(rows, record, unpacked_bytes::<Self, 1>);
+    IQ4_NL: Iq4, Half<32>, Nibbles<2, 4, 1>, |_simd, rows, record| halves(rows, 0, record, 0);
+    IQ4_XS: Iq4, SignedByte<32>, Nibbles<8, 4, 8>, |_simd, rows, record| by_row::<Self>(rows, record, iq4_xs);
+    MXFP4: E2m1, HalvedPower, Nibbles<1, 4, 1>, |_simd, rows, record| first_bytes(rows, record);
+    NVFP4: E2m1, FourHalves, Nibbles<4, 2, 4>, |_simd, rows, record| by_row::<Self>(rows, record, unpacked_halves);
 }
 
-/// A block that starts with its scale.
-fn half_first(block: &[u8], lane: usize, record: &mut [u8]) {
-    if let Some(d) = block.first_chunk::<2>() {
-        put(record, 2 * lane, d);
+/// Copies the half at byte `from` of each block to byte `to` of the record and on.
+///
+/// # Safety
+/// The blocks must have these bytes, the record 32 from `to` on.
+#[inline(always)]
+unsafe fn halves(rows: &BlockRows, from: usize, record: *mut u8, to: usize) {
+    for (lane, row) in rows.iter().enumerate() {
+        // SAFETY: the caller vouches for both places; no alignment is assumed.
+        unsafe {
+            let half = row.add(from).cast::<u16>().read_unaligned();
+            record.add(to + 2 * lane).cast::<u16>().write_unaligned(half);
+        }
     }
 }
 
-/// A block that ends with its scale.
-fn half_last(block: &[u8], lane: usize, record: &mut [u8]) {
-    if let Some(d) = block.last_chunk::<2>() {
-        put(record, 2 * lane, d);
+/// Blocks that start with their scale and a number to add, which is the minimum negated.
+///
+/// # Safety
+/// As [`Format::pack_scales`].
+#[inline(always)]
+unsafe fn half_with_min(rows: &BlockRows, record: *mut u8) {
+    // SAFETY: blocks start with two halves; the record has 16 scales and 16 minimums.
+    unsafe {
+        halves(rows, 0, record, 0);
+        halves(rows, 2, record, 2 * LANES);
+        for lane in 0..LANES {
+            *record.add(2 * LANES + 2 * lane + 1) ^= 0x80;
+        }
     }
 }
 
-/// A block that starts with its scale and a number to add, which is the minimum negated.
-fn half_with_min(block: &[u8], lane: usize, record: &mut [u8]) {
-    if let Some(&[d0, d1, m0, m1]) = block.first_chunk() {
-        put(record, 2 * lane, &[d0, d1]);
-        put(record, 2 * (LANES + lane), &[m0, m1 ^ 0x80]);
+/// The first byte of each block.
+///
+/// # Safety
+/// As [`Format::pack_scales`].
+#[inline(always)]
+unsafe fn first_bytes(rows: &BlockRows, record: *mut u8) {
+    for (lane, row) in rows.iter().enumerate() {
+        // SAFETY: the caller vouches for a byte of each block and of each lane.
+        unsafe { *record.add(lane) = **row };
     }
 }
 
-/// A block that starts with `d`, `dmin` and twelve bytes of six-bit integers.
-fn six_bit(block: &[u8], lane: usize, record: &mut [u8]) {
-    let Some(&[d0, d1, m0, m1, ref packed @ ..]) = block.first_chunk::<16>() else { return };
-    let (mut scales, mut mins) = ([0; 8], [0; 8]);
-    for j in 0..4 {
-        scales[j] = packed[j] & 63;
-        mins[j] = packed[j + 4] & 63;
-        scales[j + 4] = (packed[j + 8] & 15) | (packed[j] >> 6 << 4);
-        mins[j + 4] = (packed[j + 8] >> 4) | (packed[j + 4] >> 6 << 4);
+/// Blocks that start with `d`, `dmin` and twelve bytes of six-bit integers, which a record keeps as they are.
+///
+/// # Safety
+/// As [`Format::pack_scales`].
+#[inline(always)]
+unsafe fn six_bit<S: Simd>(simd: S, rows: &BlockRows, record: *mut u8) {
+    // SAFETY: blocks have 16 bytes there; the record has 64 bytes of halves and three vectors behind them.
+    unsafe {
+        halves(rows, 0, record, 0);
+        halves(rows, 2, record, 2 * LANES);
+        let [_, bytes @ ..] = simd.transpose(rows, 0);
+        for (i, bytes) in bytes.into_iter().enumerate() {
+            simd.store_bytes(record.add((4 + 4 * i) * LANES), simd.bytes_apart(bytes));
+        }
     }
-    SixBit::pack_lane([d0, d1], [m0, m1], scales, mins, lane, record);
 }
 
-/// A block that starts with sixteen bytes of scales and minimums and ends with `d` and `dmin`.
-fn four_bit(block: &[u8], lane: usize, record: &mut [u8]) {
-    if let (Some(packed), Some(&[d0, d1, m0, m1])) = (block.first_chunk(), block.last_chunk()) {
-        FourBit::pack_lane([d0, d1], [m0, m1], packed, lane, record);
+/// Blocks that start with sixteen bytes of scales and minimums and end with `d` and `dmin`.
+///
+/// # Safety
+/// As [`Format::pack_scales`].
+#[inline(always)]
+unsafe fn four_bit<S: Simd>(simd: S, rows: &BlockRows, record: *mut u8) {
+    // SAFETY: blocks have 84 bytes; the record has 64 bytes of halves and four vectors behind them.
+    unsafe {
+        halves(rows, 80, record, 0);
+        halves(rows, 82, record, 2 * LANES);
+        sixteen_bytes(simd, rows, 0, record.add(4 * LANES));
+    }
+}
+
+/// Blocks that end with sixteen signed scales and `d`.
+///
+/// # Safety
+/// As [`Format::pack_scales`].
+#[inline(always)]
+unsafe fn q6_k<S: Simd>(simd: S, rows: &BlockRows, record: *mut u8) {
+    // SAFETY: blocks have 210 bytes; the record has 32 bytes of halves and four vectors behind them.
+    unsafe {
+        halves(rows, 208, record, 0);
+        sixteen_bytes(simd, rows, 192, record.add(2 * LANES));
+    }
+}
+
+/// Byte after byte of sixteen from byte `at` of each block on, each for all rows.
+///
+/// # Safety
+/// The blocks must have these bytes, `out` room for four vectors.
+#[inline(always)]
+unsafe fn sixteen_bytes<S: Simd>(simd: S, rows: &BlockRows, at: usize, out: *mut u8) {
+    // SAFETY: the caller vouches for bytes and room.
+    unsafe {
+        for (i, bytes) in simd.transpose(rows, at).into_iter().enumerate() {
+            simd.store_bytes(out.add(4 * i * LANES), simd.bytes_apart(bytes));
+        }
+    }
+}
+
+/// Has `pack` write the scales of one block after the other to its lane.
+///
+/// # Safety
+/// As [`Format::pack_scales`].
+#[inline(always)]
+unsafe fn by_row<F: Format>(rows: &BlockRows, record: *mut u8, pack: impl Fn(&[u8], usize, &mut [u8])) {
+    for (lane, row) in rows.iter().enumerate() {
+        // SAFETY: the caller vouches for a block and a record.
+        let (block, record) = unsafe {
+            let record = std::slice::from_raw_parts_mut(record, F::Scales::BYTES);
+            (std::slice::from_raw_parts(*row, F::TYPE.block_bytes()), record)
+        };
+        pack(block, lane, record);
     }
 }
 
@@ -134,13 +214,6 @@ fn q3_k(block: &[u8], lane: usize, record: &mut [u8]) {
         (low | (high << 4)) as i8 - 32
     });
     SignedByte::<16>::pack_lane([d0, d1], &scales, lane, record);
-}
-
-/// A block that ends with sixteen signed scales and `d`.
-fn q6_k(block: &[u8], lane: usize, record: &mut [u8]) {
-    if let Some(&[ref scales @ .., d0, d1]) = block.last_chunk::<18>() {
-        SignedByte::<16>::pack_lane([d0, d1], &scales.map(|s| s as i8), lane, record);
-    }
 }
 
 /// A block that starts with `d`, two high bits for each of eight scales, four low bits for each; less 32.
@@ -156,10 +229,10 @@ fn iq4_xs(block: &[u8], lane: usize, record: &mut [u8]) {
 }
 
 /// A block that starts with `d` and whose scales unpack to `d / divisor` times small integers, which are what is stored.
-fn unpacked_bytes<F: Format>(block: &[u8], lane: usize, record: &mut [u8], divisor: f32) {
+fn unpacked_bytes<F: Format, const DIVISOR: u8>(block: &[u8], lane: usize, record: &mut [u8]) {
     let mut unpacked = UnpackedBlock::new();
     let (Some(d), Ok(())) = (block.first_chunk::<2>(), unpack_block(F::TYPE, block, &mut unpacked)) else { return };
-    let unit = f16::from_le_bytes(*d).to_f32() / divisor;
+    let unit = f16::from_le_bytes(*d).to_f32() / f32::from(DIVISOR);
     // The division is exact; where `d` is zero or no number any integer will do.
     let scales = unpacked.scale.map(|scale| (scale / unit) as i8);
     SignedByte::<16>::pack_lane(*d, &scales[..256 / F::TYPE.unpack_group()], lane, record);
@@ -253,6 +326,7 @@ impl<F: Format> Job for PackTile<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { rows, cols, tile, .. } = self;
+        let starts = rows.starts();
         let mut bytes = [0; BLOCK_LEN * LANES];
         for panel in Layout::new::<F>(cols).panels::<F>() {
             let (head, codes) = tile.split_at_mut(panel.codes_at);
@@ -260,10 +334,12 @@ impl<F: Format> Job for PackTile<'_, F> {
             let codes = codes.chunks_exact_mut(F::Scales::SPAN / BLOCK * codes::block_bytes::<F::Codes>());
             let first = panel.first / F::Scales::SPAN;
             for (i, (record, codes)) in records.zip(codes).take(panel.cols / F::Scales::SPAN).enumerate() {
-                let at = (first + i) * F::TYPE.block_bytes();
-                rows.pack_scales::<F>(at, record);
-                // SAFETY: rows have the panel's blocks; `bytes` has room for the largest block, `codes` for this one.
-                unsafe { pack_block::<S, F>(simd, &rows.blocks(at), bytes.as_mut_ptr(), codes.as_mut_ptr()) };
+                let rows = advanced(&starts, (first + i) * F::TYPE.block_bytes());
+                // SAFETY: rows have the panel's blocks; `bytes` has room for the largest block, the others for this one.
+                unsafe {
+                    F::pack_scales(simd, &rows, record.as_mut_ptr());
+                    pack_block::<S, F>(simd, &rows, bytes.as_mut_ptr(), codes.as_mut_ptr());
+                }
             }
         }
     }
@@ -301,21 +377,23 @@ impl<'a> TileRows<'a> {
         self.bytes.chunks_exact(self.row_bytes).take(LANES)
     }
 
-    /// Byte `at` of each row. Where a row is missing it is the first one's, which is there to be read.
+    /// The start of each row. Where a row is missing it is the first one's, which is there to be read.
     #[inline(always)]
-    pub(super) fn blocks(self, at: usize) -> BlockRows {
-        let mut places = [self.bytes[at..].as_ptr(); LANES];
-        for (place, row) in places.iter_mut().zip(self.rows()) {
-            *place = row[at..].as_ptr();
+    pub(super) fn starts(self) -> BlockRows {
+        let mut starts = [self.bytes.as_ptr(); LANES];
+        for (start, row) in starts.iter_mut().zip(self.rows()) {
+            *start = row.as_ptr();
         }
-        places
+        starts
     }
+}
 
-    /// Packs the scales of the rows' blocks at byte `at`; `record` is all zeros before.
-    #[inline(always)]
-    pub(super) fn pack_scales<F: Format>(self, at: usize, record: &mut [u8]) {
-        for (lane, row) in self.rows().enumerate() {
-            F::pack_scales(&row[at..at + F::TYPE.block_bytes()], lane, record);
-        }
+/// Byte `at` of each row.
+#[inline(always)]
+pub(super) fn advanced(starts: &BlockRows, at: usize) -> BlockRows {
+    let mut places = *starts;
+    for place in &mut places {
+        *place = place.wrapping_add(at);
     }
+    places
 }

@@ -1,13 +1,13 @@
 //! Where the kernels find the integers and scales of a panel of columns.
 
 use super::codes::{self, BLOCK, Codes, VECTOR};
-use super::format::{Format, Layout, PANEL, Panel, TileRows};
+use super::format::{Format, Layout, PANEL, Panel, TileRows, advanced};
 use super::matrix::PackedMatrix;
 use super::raw::{self, RawCodes};
 use super::scales::Scales;
 use super::simd::{LANES, Simd};
-use super::strip::Recipe;
-use super::unpack::unpack;
+use super::strip::{LINE, Recipe};
+use super::unpack::{BlockRows, unpack};
 use std::marker::PhantomData;
 
 /// Integers of `C` with scales of `S`.
@@ -138,20 +138,35 @@ impl<F: Format> Panels for InFile<F> {
     ) -> *const u8 {
         let rows = TileRows { bytes: tile, row_bytes: weights.row_bytes() };
         let (span, block_bytes) = (F::Scales::SPAN, F::TYPE.block_bytes());
+        let (starts, ahead) = (rows.starts(), PANEL / span * block_bytes);
+        let mut record = [0; LARGEST_RECORD];
         for i in 0..panel.cols / span {
             let at = (panel.first / span + i) * block_bytes;
-            let mut record = [0; LARGEST_RECORD];
-            rows.pack_scales::<F>(at, &mut record[..F::Scales::BYTES]);
+            let blocks = advanced(&starts, at);
+            look_ahead::<S, F>(simd, &blocks, at + ahead, rows.row_bytes, ahead);
             let (out, scales) =
                 (&mut codes[i * span * LANES..][..span * LANES], &mut scales[i * span / BLOCK * stride..]);
             // SAFETY: the rows have the panel's blocks; a record has its bytes; the caller vouches for the room for both.
             unsafe {
+                F::pack_scales(simd, &blocks, record.as_mut_ptr());
                 F::Scales::expand(simd, record.as_ptr(), scales.as_mut_ptr(), stride);
-                unpack::<S, F>(simd, &rows.blocks(at), out.as_mut_ptr());
+                unpack::<S, F>(simd, &blocks, out.as_mut_ptr());
             }
             look_up::<S, F::Codes>(simd, out);
         }
         codes.as_ptr()
+    }
+}
+
+/// Asks for the blocks that lie `ahead` bytes behind these of each row, which is `at` bytes into the row. What lies behind
+/// the end of a row is the next tile's row instead: neighbouring rows are at hand already.
+#[inline(always)]
+fn look_ahead<S: Simd, F: Format>(simd: S, blocks: &BlockRows, at: usize, row_bytes: usize, ahead: usize) {
+    let ahead = if at < row_bytes { ahead } else { ahead + (LANES - 1) * row_bytes };
+    for block in blocks {
+        for line in 0..F::TYPE.block_bytes().div_ceil(LINE) {
+            simd.prefetch(block.wrapping_add(ahead + line * LINE));
+        }
     }
 }
 

@@ -332,10 +332,11 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
             for (start, rows) in runs(rows, S::ROWS) {
                 ahead.take(&mut strip);
                 product.fill_rows(&mut strip, start, rows, tile, |row| values[row * stride..].as_ptr());
-                // SAFETY: the tiles cover every column, and `check` saw to it that rows and places exist.
                 if product.weights.is_raw() {
+                    // SAFETY: there are as many rows as outputs, and `check` saw to it that rows and places exist.
                     run_strip!(simd, tiles, rows, |R, T| unsafe { FloatRowsStrip::<W, R, T>::new(&strip) });
                 } else {
+                    // SAFETY: the tiles cover every column, and `check` saw to it that rows and places exist.
                     run_strip!(simd, tiles, rows, |R, T| unsafe { FloatStrip::<W, R, T>::new(&strip) });
                 }
             }

@@ -149,20 +149,6 @@ impl Scales for SixBit {
     }
 }
 
-impl SixBit {
-    /// Writes a row's scales and minimums, as six-bit integers, to its lane.
-    pub(super) fn pack_lane(d: [u8; 2], dmin: [u8; 2], scales: [u8; 8], mins: [u8; 8], lane: usize, out: &mut [u8]) {
-        put(out, 2 * lane, &d);
-        put(out, 2 * (LANES + lane), &dmin);
-        for j in 0..4 {
-            let at = (4 + j) * LANES + lane;
-            put(out, at, &[scales[j] | ((scales[j + 4] >> 4) << 6)]);
-            put(out, at + 4 * LANES, &[mins[j] | ((mins[j + 4] >> 4) << 6)]);
-            put(out, at + 8 * LANES, &[(scales[j + 4] & 15) | (mins[j + 4] << 4)]);
-        }
-    }
-}
-
 /// 256 columns share a half-precision scale; each `GROUP` of them, 16 or 32, multiply it by a signed byte and divide it by
 /// `DIVISOR`, a power of two.
 ///
@@ -226,17 +212,6 @@ impl Scales for FourBit {
                     simd.store(block.add(2 * LANES), min);
                 }
             }
-        }
-    }
-}
-
-impl FourBit {
-    /// Writes a row's scales and minimums to its lane.
-    pub(super) fn pack_lane(d: [u8; 2], dmin: [u8; 2], packed: &[u8; 16], lane: usize, out: &mut [u8]) {
-        put(out, 2 * lane, &d);
-        put(out, 2 * (LANES + lane), &dmin);
-        for (j, byte) in packed.iter().enumerate() {
-            put(out, (4 + j) * LANES + lane, &[*byte]);
         }
     }
 }

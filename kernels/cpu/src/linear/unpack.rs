@@ -4,6 +4,8 @@
 //! neighbouring columns, a quad, are mostly found at one place of four neighbouring bytes: so blocks are transposed to
 //! vectors of such places, from which shifts and masks make vectors of quads.
 
+#![allow(clippy::needless_range_loop, reason = "several arrays share their indices")]
+
 use super::codes::{self, Codes, VECTOR};
 use super::format::Format;
 use super::simd::{LANES, Simd};

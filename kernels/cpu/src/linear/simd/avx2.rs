@@ -180,6 +180,20 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn bytes_apart(self, a: Self::W) -> Self::W {
+        // SAFETY: see the head of this block.
+        unsafe {
+            // The same byte of four lanes becomes a lane, then the lanes go where they belong.
+            let fours = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            let (fours, order) = (_mm256_broadcastsi128_si256(fours), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+            let low = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(a[0], fours), order);
+            let high = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(a[1], fours), order);
+            let (even, odd) = (_mm256_unpacklo_epi64(low, high), _mm256_unpackhi_epi64(low, high));
+            [_mm256_permute2x128_si256::<0x20>(even, odd), _mm256_permute2x128_si256::<0x31>(even, odd)]
+        }
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], indices: Self::W) -> Self::W {
         // SAFETY: see the head of this block; the table has the 16 bytes that are read.
         unsafe {

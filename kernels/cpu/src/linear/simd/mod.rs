@@ -75,6 +75,8 @@ pub(crate) trait Simd: Copy + 'static {
     fn or(self, a: Self::W, b: Self::W) -> Self::W;
     /// Each byte with its highest bit flipped.
     fn flip_signs(self, a: Self::W) -> Self::W;
+    /// Byte `k` of lane `l` as byte `16k + l`.
+    fn bytes_apart(self, a: Self::W) -> Self::W;
     /// Each byte (below 16) replaced by the entry of the table with that index.
     fn lookup(self, table: &[u8; 16], indices: Self::W) -> Self::W;
 

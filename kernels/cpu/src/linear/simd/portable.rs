@@ -102,6 +102,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn bytes_apart(self, a: Self::W) -> Self::W {
+        from_fn(|i| from_fn(|k| a[4 * (i % 4) + k][i / 4]))
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], indices: Self::W) -> Self::W {
         indices.map(|row| row.map(|b| table[usize::from(b & 15)]))
     }

@@ -211,7 +211,14 @@ struct Session {
 impl Session {
     fn new(backend: &CpuBackend, case: Case) -> Result<Self, Box<dyn Error>> {
         let (k_type, v_type) = (case.kv(), case.kv());
-        let options = CompileOptions { max_rows: MAX_ROWS, max_logit_rows: MAX_ROWS, max_tentative: 0, k_type, v_type };
+        let options = CompileOptions {
+            max_rows: MAX_ROWS,
+            max_logit_rows: MAX_ROWS,
+            max_tentative: 0,
+            k_type,
+            v_type,
+            repack: true,
+        };
         let mut program = backend.compile(&case.graph()?, &Numbers, &options, &mut |_, _| {})?;
         let deepest = ATTENTION_STEPS.iter().map(|(rows, depth)| rows + depth).max().unwrap_or(0);
         for group in 0..program.groups().len() {

@@ -3,11 +3,16 @@
 //! A unit is a run of channels. To it the sequence is one list of rows: those of the state, the accepted tentative ones, and
 //! the step's. A result is a weighted sum of rows of that list, and the new state is another part of it.
 
+use std::ops::Range;
+
 use super::{Run, View};
 use crate::simd::{Floats, Kernel, LANES};
 
 /// Channels of a unit.
-pub(crate) const CHANNELS: usize = 4 * LANES;
+pub(crate) const CHANNELS: usize = 16 * LANES;
+
+/// The unit's channels of a token before the first one.
+static ZEROS: [f32; CHANNELS] = [0.0; CHANNELS];
 
 /// One run of channels of one sequence.
 pub(crate) struct Conv<'a> {
@@ -76,30 +81,90 @@ impl Kernel for Conv<'_> {
 
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
-        let taps = self.weight.len() / self.width;
+        match self.weight.len() / self.width {
+            3 => self.rows::<S, 3>(s),
+            4 => self.rows::<S, 4>(s),
+            taps => self.rows_of(s, taps),
+        }
+        self.leave();
+    }
+}
+
+/// A result is the bias, then `weight · x + sum` by rising tap; tokens before the first one are zeros.
+///
+/// Row after row, since the channels of a row are neighbours in memory and those of a channel are far apart.
+impl Conv<'_> {
+    /// All results, for a number of taps that is known when this is compiled.
+    #[inline(always)]
+    fn rows<S: Floats, const TAPS: usize>(&self, s: S) {
         for (i, row) in self.run.rows().enumerate() {
-            let own = self.rows + self.run.accepted + i;
-            // SAFETY: this unit's channels of a row of the result.
-            let out = unsafe {
-                std::slice::from_raw_parts_mut(self.out.add(row * self.width + self.channel), self.channels())
-            };
+            let mut tokens = [ZEROS.as_slice(); TAPS];
+            for (tap, token) in tokens.iter_mut().enumerate() {
+                *token = self.token(i, TAPS - 1 - tap);
+            }
+            self.row(s, row, &tokens);
+        }
+    }
+
+    /// All results.
+    #[inline(always)]
+    fn rows_of<S: Floats>(&self, s: S, taps: usize) {
+        for (i, row) in self.run.rows().enumerate() {
+            let out = self.result(row);
             for (v, out) in out.chunks_mut(LANES).enumerate() {
-                let channel = self.channel + v * LANES;
-                let lanes = channel..channel + out.len();
-                let mut sum = match self.bias {
-                    Some(bias) => s.load_some(&bias[lanes.clone()], 0.0),
-                    None => s.splat(0.0),
-                };
+                let lanes = v * LANES..v * LANES + out.len();
+                let mut sum = self.bias(s, &lanes);
                 for tap in 0..taps {
-                    let Some(x) = self.place(own - (taps - 1 - tap) * self.dilation) else { continue };
-                    let weight = &self.weight[tap * self.width..][lanes.clone()];
-                    // SAFETY: the unit's channels, which nobody writes before this unit leaves its state.
-                    let x = unsafe { std::slice::from_raw_parts(x.add(v * LANES), out.len()) };
-                    sum = s.fma(s.load_some(weight, 0.0), s.load_some(x, 0.0), sum);
+                    let x = s.load_some(&self.token(i, taps - 1 - tap)[lanes.clone()], 0.0);
+                    sum = s.fma(self.weights(s, tap, &lanes), x, sum);
                 }
                 s.store_some(out, sum);
             }
         }
-        self.leave();
+    }
+
+    /// The results of a row, whose taps meet `tokens`.
+    #[inline(always)]
+    fn row<S: Floats, const TAPS: usize>(&self, s: S, row: usize, tokens: &[&[f32]; TAPS]) {
+        for (v, out) in self.result(row).chunks_mut(LANES).enumerate() {
+            let lanes = v * LANES..v * LANES + out.len();
+            let mut sum = self.bias(s, &lanes);
+            for tap in 0..TAPS {
+                sum = s.fma(self.weights(s, tap, &lanes), s.load_some(&tokens[tap][lanes.clone()], 0.0), sum);
+            }
+            s.store_some(out, sum);
+        }
+    }
+
+    /// The unit's channels of the token that is `back` taps before token `i` of the step.
+    #[inline(always)]
+    fn token(&self, i: usize, back: usize) -> &[f32] {
+        match self.place(self.rows + self.run.accepted + i - back * self.dilation) {
+            // SAFETY: the unit's channels of a row, which nobody writes before this unit leaves its state.
+            Some(x) => unsafe { std::slice::from_raw_parts(x, self.channels()) },
+            None => &ZEROS[..self.channels()],
+        }
+    }
+
+    /// Weights of a tap for some of the unit's channels.
+    #[inline(always)]
+    fn weights<S: Floats>(&self, s: S, tap: usize, lanes: &Range<usize>) -> S::F {
+        s.load_some(&self.weight[tap * self.width + self.channel..][lanes.clone()], 0.0)
+    }
+
+    #[inline(always)]
+    fn bias<S: Floats>(&self, s: S, lanes: &Range<usize>) -> S::F {
+        match self.bias {
+            Some(bias) => s.load_some(&bias[self.channel..][lanes.clone()], 0.0),
+            None => s.splat(0.0),
+        }
+    }
+
+    /// The unit's channels of a row of the result.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref, reason = "a unit takes each row once")]
+    fn result(&self, row: usize) -> &mut [f32] {
+        // SAFETY: channels that this unit alone writes.
+        unsafe { std::slice::from_raw_parts_mut(self.out.add(row * self.width + self.channel), self.channels()) }
     }
 }

@@ -105,6 +105,9 @@ pub(crate) trait Floats: Copy {
     /// Up to 16 floats, `fill` in the lanes beyond.
     #[inline(always)]
     fn load_some(self, source: &[f32], fill: f32) -> Self::F {
+        if let Some(whole) = source.first_chunk() {
+            return self.load(whole);
+        }
         let mut lanes = [fill; LANES];
         let len = source.len().min(LANES);
         lanes[..len].copy_from_slice(&source[..len]);
@@ -114,6 +117,9 @@ pub(crate) trait Floats: Copy {
     /// As many lanes as `target` has room for.
     #[inline(always)]
     fn store_some(self, target: &mut [f32], value: Self::F) {
+        if let Some(whole) = target.first_chunk_mut() {
+            return self.store(whole, value);
+        }
         let mut lanes = [0.0; LANES];
         self.store(&mut lanes, value);
         let len = target.len().min(LANES);

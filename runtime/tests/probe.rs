@@ -22,10 +22,17 @@ fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|v| u32::try_from(v.as_u64().unwrap()).unwrap()).collect()
 }
 
-async fn probe(model: PathBuf, tokens: Vec<u32>, greedy: usize) -> ProbeReport {
-    run(ProbeConfig { greedy, threads: 2, checks: vec!["all".into()], ..ProbeConfig::new(model, tokens) })
-        .await
-        .unwrap()
+async fn probe(model: PathBuf, tokens: Vec<u32>, greedy: usize, [k_type, v_type]: [KvType; 2]) -> ProbeReport {
+    let config = ProbeConfig { greedy, k_type, v_type, threads: 2, ..ProbeConfig::new(model, tokens) };
+    run(ProbeConfig { checks: vec!["all".into()], ..config }).await.unwrap()
+}
+
+/// However the tokens came, the bits are the same.
+fn assert_agreement(report: &ProbeReport, name: &str) {
+    for (check, result) in &report.checks {
+        assert_eq!(result.max_diff, 0.0, "{name}: {check}");
+        assert!(result.evidence.values().all(|n| *n > 0), "{name}: {check} shows nothing: {result:?}");
+    }
 }
 
 /// The model in each layout that there is: a file, and a directory of safetensors files.
@@ -52,15 +59,24 @@ async fn golden_models_agree_with_their_reference_and_themselves() {
         let greedy = ids(&expect["greedy"]);
         for model in layouts(&folder) {
             let name = model.display().to_string();
-            let report = probe(model, ids(&expect["prompt"]), greedy.len()).await;
+            let report = probe(model, ids(&expect["prompt"]), greedy.len(), [KvType::F32; 2]).await;
             let bound = 2e-3 * expect["logits_std"].as_f64().unwrap().max(1.0) as f32;
             let worst = largest_difference(&report.logits, &folder);
             assert!(worst <= bound, "{name}: logits differ by {worst}, allowed {bound}");
             assert_eq!(report.greedy, greedy, "{name}");
-            for (check, result) in &report.checks {
-                assert_eq!(result.max_diff, 0.0, "{name}: {check}");
-                assert!(result.evidence.values().all(|n| *n > 0), "{name}: {check} shows nothing: {result:?}");
-            }
+            assert_agreement(&report, &name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn golden_models_agree_with_themselves_on_rotated_caches() {
+    for types in [[KvType::Turbo4, KvType::Turbo3], [KvType::Turbo3, KvType::Turbo4], [KvType::Q8_0, KvType::Turbo4]] {
+        for folder in models() {
+            let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
+            let model = folder.join("model.gguf");
+            let report = probe(model, ids(&expect["prompt"]), ids(&expect["greedy"]).len(), types).await;
+            assert_agreement(&report, &format!("{} in {types:?}", folder.display()));
         }
     }
 }
@@ -136,6 +152,46 @@ async fn compressed_caches_keep_the_choices_of_dense_models() {
             assert!(clear.share() >= 0.95, "{kv:?} {}: {:.3} of the clear choices", folder.display(), clear.share());
         }
         assert!(all.share() >= 0.95, "{kv:?}: {:.3} of all choices", all.share());
+    }
+}
+
+/// Shares of the dense models' choices that a cache keeps: of those that are clear, by their margin, and of all.
+async fn shares(k_type: KvType, v_type: KvType) -> [f64; 2] {
+    let [mut clear, mut all] = [Agreement::default(), Agreement::default()];
+    for folder in models().into_iter().filter(|folder| is_dense(folder)) {
+        let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
+        let config = ProbeConfig::new(folder.join("model.gguf"), ids(&expect["prompt"]));
+        let report = run(ProbeConfig { k_type, v_type, threads: 2, ..config }).await.unwrap();
+        let near = 0.25 * expect["logits_std"].as_f64().unwrap() as f32;
+        let wanted = reference_logits(&folder);
+        for (wanted, found) in wanted.chunks_exact(report.vocab).zip(report.logits.chunks_exact(report.vocab)) {
+            let (choice, margin) = best_two(wanted);
+            let kept = best_two(found).0 == choice;
+            all.count(kept);
+            if margin > near {
+                clear.count(kept);
+            }
+        }
+    }
+    [clear.share(), all.share()]
+}
+
+/// Heads of 8 to 32 entries, keys of random weights: what few bits cost is worst here. Still most choices stay, and
+/// each bit keeps more of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn rotated_caches_keep_most_choices_of_dense_models() {
+    let mut before = 1.0;
+    for (k_type, v_type, least) in [
+        (KvType::Q8_0, KvType::Q8_0, [0.99, 0.95]),
+        (KvType::Q8_0, KvType::Turbo4, [0.85, 0.65]),
+        (KvType::Turbo4, KvType::Turbo4, [0.75, 0.6]),
+        (KvType::Turbo3, KvType::Turbo3, [0.5, 0.4]),
+    ] {
+        let [clear, all] = shares(k_type, v_type).await;
+        println!("{k_type:?} {v_type:?}: {clear:.3} of the clear choices, {all:.3} of all");
+        assert!(clear >= least[0] && all >= least[1], "{k_type:?} {v_type:?}: {clear:.3}, {all:.3}");
+        assert!(all < before, "{k_type:?} {v_type:?} keeps {all:.3} of all choices, finer types {before:.3}");
+        before = all;
     }
 }
 

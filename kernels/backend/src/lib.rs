@@ -36,14 +36,21 @@ pub enum KvType {
     Bf16,
     /// 8-bit integers, with a half float as scale for every [`KV_BLOCK`] entries of a head.
     Q8_0,
+    /// The rotated head in codes of 4 bits, with one half float as its scale (TurboQuant, arXiv 2504.19874).
+    Turbo4,
+    /// As [`KvType::Turbo4`], in codes of 3 bits.
+    Turbo3,
 }
 
 /// Entries of a head that share a scale.
 pub const KV_BLOCK: usize = 32;
 
+/// Fewest entries of a head that is rotated.
+pub const TURBO_DIM: usize = 16;
+
 impl KvType {
     /// All cache types, for help texts and errors.
-    pub const ALL: &[KvType] = &[KvType::F32, KvType::F16, KvType::Bf16, KvType::Q8_0];
+    pub const ALL: &[KvType] = &[KvType::F32, KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Turbo4, KvType::Turbo3];
 
     /// The name users write.
     pub fn name(self) -> &'static str {
@@ -52,6 +59,8 @@ impl KvType {
             KvType::F16 => "f16",
             KvType::Bf16 => "bf16",
             KvType::Q8_0 => "q8_0",
+            KvType::Turbo4 => "turbo4",
+            KvType::Turbo3 => "turbo3",
         }
     }
 
@@ -60,12 +69,32 @@ impl KvType {
         Self::ALL.iter().copied().find(|t| t.name() == name)
     }
 
+    /// Bits of a code, where heads are rotated before they are stored.
+    pub fn code_bits(self) -> Option<usize> {
+        match self {
+            KvType::Turbo4 => Some(4),
+            KvType::Turbo3 => Some(3),
+            KvType::F32 | KvType::F16 | KvType::Bf16 | KvType::Q8_0 => None,
+        }
+    }
+
+    /// Entries that `dim` entries of a head become: rotated ones are filled up with zeros to a power of two, at least
+    /// [`TURBO_DIM`]; saturates.
+    pub fn width(self, dim: usize) -> usize {
+        match self.code_bits() {
+            Some(_) => dim.max(TURBO_DIM).checked_next_power_of_two().unwrap_or(usize::MAX),
+            None => dim,
+        }
+    }
+
     /// Bytes that `dim` entries of a head take; saturates.
     pub fn head_bytes(self, dim: usize) -> usize {
         match self {
             KvType::F32 => dim.saturating_mul(4),
             KvType::F16 | KvType::Bf16 => dim.saturating_mul(2),
             KvType::Q8_0 => dim.saturating_add(dim.div_ceil(KV_BLOCK).saturating_mul(2)),
+            KvType::Turbo4 => (self.width(dim) / 8).saturating_mul(4).saturating_add(2),
+            KvType::Turbo3 => (self.width(dim) / 8).saturating_mul(3).saturating_add(2),
         }
     }
 }
@@ -275,4 +304,26 @@ pub trait Program: Send {
 
 fn no_recurrent(graph: usize) -> StepError {
     StepError::Invalid(format!("graph {graph} has no recurrent state"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_heads() {
+        let of = |dim| KvType::ALL.iter().map(|ty| ty.head_bytes(dim)).collect::<Vec<_>>();
+        assert_eq!(of(64), [256, 128, 128, 68, 34, 26]);
+        assert_eq!(of(80), [320, 160, 160, 86, 66, 50], "codes are for 128 entries");
+        assert_eq!(of(8), [32, 16, 16, 10, 10, 8], "codes are for 16 entries");
+        assert!(of(usize::MAX).iter().all(|bytes| *bytes > usize::MAX / 4), "no wrapping around");
+    }
+
+    #[test]
+    fn names_are_those_of_types() {
+        for ty in KvType::ALL {
+            assert_eq!(KvType::from_name(ty.name()), Some(*ty));
+        }
+        assert_eq!(KvType::from_name("turbo5"), None);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A page holds [`PAGE_ROWS`] rows of every state of its group, state after state, head after head. Keys lie transposed,
 //! `[head][entry][row]`: the scores of 16 rows are then one vector and need no sum across lanes. Other states lie
-//! `[head][row][entry]`. Where entries have scales, these lie behind the head's entries, `[block][row]`. Pages are saved row
+//! `[head][row][entry]`. Where entries are codes with scales, the scales lie behind the head's codes, `[block][row]`. Pages are saved row
 //! by row, `[row][state][head]` and the entries, then the scales, in little-endian order, whatever their layout in memory.
 
 use std::{ops::Range, ptr::NonNull};
@@ -44,36 +44,63 @@ impl StateSlot {
         self.offset + head * self.head_bytes()
     }
 
-    /// Numbers of a head in a row: its entries, and their scales.
+    /// Entries of a head as attention sees it.
+    pub(crate) fn width(&self) -> usize {
+        self.ty.width(self.dim)
+    }
+
+    /// Whether heads are rotated before they are stored.
+    pub(crate) fn is_rotated(&self) -> bool {
+        self.ty.code_bits().is_some()
+    }
+
+    /// Numbers of a head in a row: its entries, or the bytes of their codes, and their scales.
     fn numbers(&self) -> usize {
-        self.dim + if self.ty == KvType::Q8_0 { self.dim.div_ceil(KV_BLOCK) } else { 0 }
+        let scales = match self.ty {
+            KvType::F32 | KvType::F16 | KvType::Bf16 => 0,
+            KvType::Q8_0 => self.dim.div_ceil(KV_BLOCK),
+            KvType::Turbo4 | KvType::Turbo3 => 1,
+        };
+        self.stored() + scales
+    }
+
+    /// Numbers of a head in a row before its scales.
+    pub(crate) fn stored(&self) -> usize {
+        self.ty.code_bits().map_or(self.dim, |bits| self.width() / 8 * bits)
+    }
+
+    /// Whether scales follow the numbers.
+    fn has_scales(&self) -> bool {
+        matches!(self.ty, KvType::Q8_0 | KvType::Turbo4 | KvType::Turbo3)
     }
 
     /// Where number `number` of row `row` lies, from the start of the head, in bytes.
     fn number(&self, row: usize, number: usize) -> Range<usize> {
-        let (start, bytes) = match (self.ty, number.checked_sub(self.dim)) {
-            (KvType::Q8_0, Some(block)) => (self.scales() + (block * PAGE_ROWS + row) * 2, 2),
-            (KvType::Q8_0, None) => (self.entry(row, number), 1),
+        let (start, bytes) = match (self.ty, number.checked_sub(self.stored())) {
+            (KvType::Q8_0 | KvType::Turbo4 | KvType::Turbo3, Some(block)) => {
+                (self.scales() + (block * PAGE_ROWS + row) * 2, 2)
+            }
+            (KvType::Q8_0 | KvType::Turbo4 | KvType::Turbo3, None) => (self.entry(row, number), 1),
             (KvType::F16 | KvType::Bf16, _) => (self.entry(row, number) * 2, 2),
             (KvType::F32, _) => (self.entry(row, number) * 4, 4),
         };
         start..start + bytes
     }
 
-    /// Index of an entry of a row among those of the head.
+    /// Index of a number of a row, of [`Self::stored`] ones, among those of the head.
     pub(crate) fn entry(&self, row: usize, entry: usize) -> usize {
-        if self.transposed { entry * PAGE_ROWS + row } else { row * self.dim + entry }
+        if self.transposed { entry * PAGE_ROWS + row } else { row * self.stored() + entry }
     }
 
-    /// First byte of the scales of [`KvType::Q8_0`] in a head.
+    /// First byte of the scales in a head; what lies before them are bytes.
     pub(crate) fn scales(&self) -> usize {
-        PAGE_ROWS * self.dim
+        PAGE_ROWS * self.stored()
     }
 
     /// Bytes at the start of a head that hold its first `rows` rows.
     fn prefix(&self, rows: usize) -> usize {
         // Rows of a transposed head, and scales, lie strewn over all of it.
-        if self.transposed || self.ty == KvType::Q8_0 { self.head_bytes() } else { self.number(rows, 0).start }
+        if self.transposed || self.has_scales() { self.head_bytes() } else { self.number(rows, 0).start }
     }
 
     /// The page of a sequence, and the row in it, that holds the row of the token at `position`.
@@ -255,11 +282,13 @@ mod tests {
             StateSlot { offset: 2 * key.head_bytes(), heads: 2, dim: 5, ty: KvType::F32, transposed: false, ..key };
         let rounded = StateSlot { offset: value.offset + 2 * value.head_bytes(), dim: 37, ty: KvType::Q8_0, ..key };
         let flat = StateSlot { offset: rounded.offset + 2 * rounded.head_bytes(), transposed: false, ..rounded };
-        let page_bytes = flat.offset + 2 * flat.head_bytes();
+        let turned = StateSlot { offset: flat.offset + 2 * flat.head_bytes(), ty: KvType::Turbo3, ..rounded };
+        let rows = StateSlot { offset: turned.offset + 2 * turned.head_bytes(), ty: KvType::Turbo4, ..flat };
+        let page_bytes = rows.offset + 2 * rows.head_bytes();
         let kind = StateKind::PerToken;
         Pool::new(
-            StateGroup { kind, page_tokens: PAGE_ROWS, page_bytes, states: vec![0, 1, 2, 3] },
-            vec![key, value, rounded, flat],
+            StateGroup { kind, page_tokens: PAGE_ROWS, page_bytes, states: vec![0, 1, 2, 3, 4, 5] },
+            vec![key, value, rounded, flat, turned, rows],
         )
     }
 

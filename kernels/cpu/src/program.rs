@@ -100,7 +100,7 @@ impl CpuProgram {
         let Parts { team, isa, weights, weight_bytes_per_token, pools, graphs, max, profile } = parts;
         let (places, members) = (attention::places(team.threads()), team.threads());
         let attends = graphs.iter().flat_map(|g| g.plans.plain.attentions());
-        let (k_dim, v_dim) = attends.fold((0, 0), |(k, v), (_, a)| (k.max(a.k.dim), v.max(a.value_dim)));
+        let (k_dim, v_dim) = attends.fold((0, 0), |(k, v), (_, a)| (k.max(a.key_width()), v.max(a.sum_width())));
         let choices: Vec<Best> = graphs.iter().flat_map(|g| g.plans.plain.choices()).copied().collect();
         let strips = graphs.iter().map(|g| g.plans.fast.strip_rows()).max().unwrap_or(0);
         let linear: Option<Vec<Scratch>> = (0..members).map(|_| Scratch::new()).collect();

@@ -16,6 +16,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use bantam_backend::KvType;
 use bantam_gguf::GgmlType;
 
 use model::{HYBRID, MIXTURE, WINDOWED, quantized};
@@ -52,9 +53,15 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn steps_do_not_allocate() {
-    for shape in [WINDOWED, HYBRID, quantized(MIXTURE, GgmlType::Q8_0)] {
+    let rotated = Setup { k_type: KvType::Turbo4, v_type: KvType::Turbo3, ..Setup::default() };
+    for (shape, setup) in [
+        (WINDOWED, Setup::default()),
+        (WINDOWED, rotated),
+        (HYBRID, Setup::default()),
+        (quantized(MIXTURE, GgmlType::Q8_0), Setup::default()),
+    ] {
         let tokens = prompt(200, shape.vocab, 1);
-        let mut session = Session::new(&shape, Setup { threads: 3, ..Setup::default() });
+        let mut session = Session::new(&shape, Setup { threads: 3, ..setup });
         session.run(&[(0, &tokens[..1], 1)]);
         let one = &tokens[..1];
         let runs = [vec![(0, &tokens[..], 3), (1, &tokens[..40], 40)], vec![(0, one, 1), (2, one, 1)]];

@@ -1,11 +1,10 @@
 //! Where the keys and values of a block lie: in pages, as they are, or gathered.
 
-use bantam_backend::{KV_BLOCK, KvType};
-use half::{bf16, f16};
+use bantam_backend::KvType;
 
 use super::{
     element::{Element, with_element},
-    quantized::{self, Unpack},
+    quantized::{self, HeadRoom, rotate},
     run::Attention,
     sight::Source,
 };
@@ -14,7 +13,8 @@ use crate::{
     simd::{Floats, Kernel, LANES, with_floats},
 };
 
-/// A head of a block, ready for the kernels: keys `[entry][key]`, values `[key][entry]`.
+/// A head of a block, ready for the kernels: keys `[entry][key]`, values `[key][entry]`. Rotated heads lie as in the cache, all
+/// others as numbers.
 pub(super) struct Lines {
     pub(super) keys: *const u8,
     pub(super) keys_in: KvType,
@@ -30,14 +30,15 @@ pub(super) struct Lines {
 pub(super) struct BlockScratch {
     keys: Vec<f32>,
     values: Vec<f32>,
-    row: Vec<f32>,
+    /// One of them on its way.
+    pub(super) row: HeadRoom,
 }
 
 impl BlockScratch {
     /// For heads of at most these numbers of entries.
     pub(super) fn new(k_dim: usize, v_dim: usize) -> Self {
-        let dim = k_dim.max(v_dim).next_multiple_of(LANES);
-        BlockScratch { keys: vec![0.0; PAGE_ROWS * k_dim], values: vec![0.0; PAGE_ROWS * v_dim], row: vec![0.0; dim] }
+        let row = HeadRoom::new(k_dim.max(v_dim));
+        BlockScratch { keys: vec![0.0; PAGE_ROWS * k_dim], values: vec![0.0; PAGE_ROWS * v_dim], row }
     }
 }
 
@@ -66,7 +67,9 @@ impl Blocks<'_> {
         let pages = |slot: &StateSlot| [self.page(slot, block, head), self.page(slot, next_block, next_head)];
         match (source, &attend.compressed) {
             (Source::Step, _) => self.own(block, head, scratch),
-            (Source::Compressed, Some(slot)) if slot.transposed && self.of.chosen_rows.is_none() => {
+            (Source::Compressed, Some(slot))
+                if slot.transposed && self.of.chosen_rows.is_none() && slot.is_rotated() == attend.k.is_rotated() =>
+            {
                 // SAFETY: as this function's.
                 unsafe { self.in_keys(slot, pages(slot), scratch) }
             }
@@ -91,16 +94,21 @@ impl Blocks<'_> {
 
     /// Pages of keys and of values.
     unsafe fn in_pages(&self, [k, v]: [(&StateSlot, [*const u8; 2]); 2], scratch: &mut BlockScratch) -> Lines {
-        // SAFETY: as `lines`.
-        let [keys, values] =
-            unsafe { [self.floats(k.0, k.1, &mut scratch.keys), self.floats(v.0, v.1, &mut scratch.values)] };
+        let lines = |(slot, page): (&StateSlot, [*const u8; 2]), room: &mut [f32]| {
+            if slot.is_rotated() {
+                return (page[0], slot.ty, page[1]);
+            }
+            // SAFETY: as `lines`.
+            unsafe { self.floats(slot, page, room) }
+        };
+        let [keys, values] = [lines(k, &mut scratch.keys), lines(v, &mut scratch.values)];
         let ((keys, keys_in, keys_ahead), (values, values_in, values_ahead)) = (keys, values);
         Lines { keys, keys_in, keys_ahead, values, values_in, values_ahead }
     }
 
     /// A page of keys whose first entries are the values.
     unsafe fn in_keys(&self, slot: &StateSlot, page: [*const u8; 2], scratch: &mut BlockScratch) -> Lines {
-        let dim = self.of.attend.value_dim;
+        let dim = self.of.attend.sum_width();
         // SAFETY: as `lines`.
         let (keys, keys_in, keys_ahead) = unsafe { self.floats(slot, page, &mut scratch.keys) };
         let values = &mut scratch.values;
@@ -120,12 +128,11 @@ impl Blocks<'_> {
         [page, ahead]: [*const u8; 2],
         room: &mut [f32],
     ) -> (*const u8, KvType, *const u8) {
-        if slot.ty != KvType::Q8_0 {
-            return (page, slot.ty, ahead);
-        }
-        // SAFETY: as `lines`: the page holds a whole head of the slot.
-        with_floats(self.of.isa, unsafe { Unpack::new(slot, page, room) });
-        (room.as_ptr().cast(), KvType::F32, std::ptr::null())
+        with_element!(slot.ty, _E => (page, slot.ty, ahead), quantized => {
+            // SAFETY: as `lines`: the page holds a whole head of the slot.
+            unsafe { quantized::unpack(self.of.isa, slot, page, room) };
+            (room.as_ptr().cast(), KvType::F32, std::ptr::null())
+        })
     }
 
     /// Rows of the compressed state, those on the list or simply the next.
@@ -141,10 +148,35 @@ impl Blocks<'_> {
             };
             let head = self.of.pools[slot.group].head(slot, page, head);
             // SAFETY: as `lines`.
-            unsafe { read_row(slot, head, row, &mut scratch.row[..slot.dim]) };
-            scratch.set(i, slot.dim, self.of.attend.value_dim);
+            unsafe { self.read_row(slot, head, row, &mut scratch.row) };
+            scratch.set(i, self.of.attend.key_width(), self.of.attend.sum_width());
         }
         scratch.lines()
+    }
+
+    /// Reads a row of a head, rotated if the keys of the cache are.
+    ///
+    /// # Safety
+    /// `head` must be that of a page of the slot that nobody writes to, and `row` below [`PAGE_ROWS`].
+    unsafe fn read_row(&self, slot: &StateSlot, head: *const u8, row: usize, out: &mut HeadRoom) {
+        let isa = self.of.isa;
+        with_element!(slot.ty, E => {
+            let head = head.cast::<<E as Element>::Bits>();
+            for (d, x) in out.entries[..slot.dim].iter_mut().enumerate() {
+                // SAFETY: one of the head's `PAGE_ROWS × dim` numbers; heads are aligned.
+                *x = E::value(unsafe { *head.add(slot.entry(row, d)) });
+            }
+        }, quantized => {
+            // SAFETY: as this function's.
+            unsafe { out.read(isa, slot, head, row) }
+        });
+        if slot.is_rotated() != self.of.attend.k.is_rotated() {
+            let whole = &mut out.entries[..KvType::Turbo4.width(slot.dim)];
+            if !slot.is_rotated() {
+                whole[slot.dim..].fill(0.0);
+            }
+            rotate(isa, whole);
+        }
     }
 
     /// Keys and values of the step's rows, rounded as those in the cache are.
@@ -155,16 +187,26 @@ impl Blocks<'_> {
         let Some([keys, values]) = self.of.own else { return scratch.lines() };
         for i in 0..PAGE_ROWS.min(rows.saturating_sub(block * PAGE_ROWS)) {
             let item = (first + i) * attend.k.heads + head;
-            scratch.row[..attend.k.dim].copy_from_slice(&keys[item * attend.k.dim..][..attend.k.dim]);
-            round(attend.k.ty, &mut scratch.row[..attend.k.dim]);
-            scratch.set_key(i, attend.k.dim);
+            self.round(&keys[item * attend.k.dim..][..attend.k.dim], &attend.k, &mut scratch.row);
+            scratch.set_key(i, attend.key_width());
             if let Some(v) = &attend.v {
-                scratch.row[..v.dim].copy_from_slice(&values[item * v.dim..][..v.dim]);
-                round(v.ty, &mut scratch.row[..v.dim]);
+                self.round(&values[item * v.dim..][..v.dim], v, &mut scratch.row);
             }
-            scratch.set_value(i, attend.value_dim);
+            scratch.set_value(i, attend.sum_width());
         }
         scratch.lines()
+    }
+
+    /// Rounds a head as it would be stored, and rotates it if it would be.
+    fn round(&self, head: &[f32], slot: &StateSlot, out: &mut HeadRoom) {
+        out.put(head, slot.width());
+        with_element!(slot.ty, E => {
+            for x in &mut out.entries[..slot.dim] {
+                let mut bits = [<E as Element>::Bits::default()];
+                E::store(&[*x], &mut bits);
+                *x = E::value(bits[0]);
+            }
+        }, quantized => out.round(self.of.isa, slot.ty, slot.dim));
     }
 }
 
@@ -176,56 +218,19 @@ impl BlockScratch {
     }
 
     fn set_key(&mut self, i: usize, dim: usize) {
-        for (column, x) in self.keys.chunks_exact_mut(PAGE_ROWS).zip(&self.row[..dim]) {
+        for (column, x) in self.keys.chunks_exact_mut(PAGE_ROWS).zip(&self.row.entries[..dim]) {
             column[i] = *x;
         }
     }
 
     fn set_value(&mut self, i: usize, dim: usize) {
-        self.values[i * dim..][..dim].copy_from_slice(&self.row[..dim]);
+        self.values[i * dim..][..dim].copy_from_slice(&self.row.entries[..dim]);
     }
 
     fn lines(&self) -> Lines {
         let (keys, values) = (self.keys.as_ptr().cast(), self.values.as_ptr().cast());
         let (keys_ahead, values_ahead) = (std::ptr::null(), std::ptr::null());
         Lines { keys, keys_in: KvType::F32, keys_ahead, values, values_in: KvType::F32, values_ahead }
-    }
-}
-
-/// Reads a row of a head.
-///
-/// # Safety
-/// `head` must be that of a page of the slot that nobody writes to, and `row` below [`PAGE_ROWS`].
-unsafe fn read_row(slot: &StateSlot, head: *const u8, row: usize, out: &mut [f32]) {
-    let entries = out.iter_mut().enumerate();
-    with_element!(slot.ty, E => {
-        let head = head.cast::<<E as Element>::Bits>();
-        for (d, x) in entries {
-            // SAFETY: one of the head's `PAGE_ROWS × dim` numbers; heads are aligned.
-            *x = E::value(unsafe { *head.add(slot.entry(row, d)) });
-        }
-    }, quantized => {
-        for (d, x) in entries {
-            // SAFETY: one of the head's `PAGE_ROWS × dim` codes, and the scale of its block; heads are aligned.
-            let (code, scale) = unsafe {
-                let scales = head.add(slot.scales()).cast::<u16>();
-                (*head.cast::<i8>().add(slot.entry(row, d)), *scales.add(d / KV_BLOCK * PAGE_ROWS + row))
-            };
-            *x = f32::from(code) * f16::from_bits(scale).to_f32();
-        }
-    });
-}
-
-/// Rounds numbers to a format of the cache.
-fn round(ty: KvType, x: &mut [f32]) {
-    match ty {
-        KvType::F32 => {}
-        KvType::F16 => x.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
-        KvType::Bf16 => x.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),
-        KvType::Q8_0 => x.chunks_mut(KV_BLOCK).for_each(|block| {
-            let scale = quantized::scale(block);
-            block.iter_mut().for_each(|x| *x = f32::from(quantized::code(*x, scale)) * scale.to_f32());
-        }),
     }
 }
 

@@ -88,7 +88,7 @@ impl Element for Brain {
 macro_rules! with_element {
     ($ty:expr, $element:ident => $body:expr, quantized => $quantized:expr) => {
         match $ty {
-            KvType::Q8_0 => $quantized,
+            KvType::Q8_0 | KvType::Turbo4 | KvType::Turbo3 => $quantized,
             KvType::F32 => {
                 type $element = $crate::attention::element::Single;
                 $body

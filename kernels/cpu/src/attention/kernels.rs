@@ -77,7 +77,7 @@ impl<E: Element> Kernel for Scores<'_, E> {
 }
 
 /// Bytes that are fetched at once.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Scores of `R` queries from `first` on; returns `R`. Fetches the keys of the next block along the way, if told to.
 #[inline(always)]
@@ -173,18 +173,77 @@ impl Kernel for Soften<'_> {
     }
 }
 
+/// Values of a block, `[key][entry]`.
+pub(super) trait ValueSource: Copy {
+    /// Entries of a value.
+    fn dim(self) -> usize;
+
+    /// `V` vectors of a key's entries from `entry` on, which must be there.
+    fn load<S: Floats, const V: usize>(self, s: S, key: usize, entry: usize) -> Option<[S::F; V]>;
+
+    /// A key's entries from `entry` to the last, fewer than a vector has.
+    fn load_rest<S: Floats>(self, s: S, key: usize, entry: usize) -> S::F;
+
+    /// Fetches what `load` would load if the values lay at `ahead`.
+    fn fetch<S: Floats, const V: usize>(self, s: S, ahead: *const u8, key: usize, entry: usize);
+}
+
+/// Numbers as they are.
+pub(super) struct Plain<'a, E: Element> {
+    pub(super) values: &'a [E::Bits],
+    pub(super) dim: usize,
+}
+
+impl<E: Element> Clone for Plain<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Element> Copy for Plain<'_, E> {}
+
+impl<E: Element> ValueSource for Plain<'_, E> {
+    fn dim(self) -> usize {
+        self.dim
+    }
+
+    #[inline(always)]
+    fn load<S: Floats, const V: usize>(self, s: S, key: usize, entry: usize) -> Option<[S::F; V]> {
+        let bits = first_vectors::<_, V>(&self.values[key * self.dim + entry..])?;
+        let mut vectors = [s.splat(0.0); V];
+        for v in 0..V {
+            vectors[v] = E::load(s, &bits[v]);
+        }
+        Some(vectors)
+    }
+
+    #[inline(always)]
+    fn load_rest<S: Floats>(self, s: S, key: usize, entry: usize) -> S::F {
+        let mut value = [E::Bits::default(); LANES];
+        let rest = &self.values[key * self.dim + entry..(key + 1) * self.dim];
+        value[..rest.len()].copy_from_slice(rest);
+        E::load(s, &value)
+    }
+
+    #[inline(always)]
+    fn fetch<S: Floats, const V: usize>(self, s: S, ahead: *const u8, key: usize, entry: usize) {
+        let bytes = size_of::<E::Bits>();
+        for line in 0..V * LANES * bytes / LINE {
+            s.prefetch(ahead.wrapping_add((key * self.dim + entry) * bytes + line * LINE));
+        }
+    }
+}
+
 /// Adds the values of a block: `sum · correction + Σ_key p[key] · v[key]`, by rising key.
-pub(super) struct Values<'a, E: Element> {
+pub(super) struct Values<'a, V: ValueSource> {
     /// Probabilities, a row per query.
     pub(super) rows: &'a [Row],
     /// Factors on the sums so far.
     pub(super) corrections: &'a [f32],
     /// The keys that every one of the queries sees.
     pub(super) visible: Range<usize>,
-    /// Values, `[key][entry]`.
-    pub(super) values: &'a [E::Bits],
-    /// Entries of a value.
-    pub(super) dim: usize,
+    /// The values.
+    pub(super) values: V,
     /// Sums, [`padded`] entries per query.
     pub(super) sums: &'a mut [f32],
     /// The values of the next block, to be fetched meanwhile.
@@ -202,12 +261,12 @@ pub(super) fn padded(dim: usize) -> usize {
     dim.next_multiple_of(LANES)
 }
 
-impl<E: Element> Kernel for Values<'_, E> {
+impl<V: ValueSource> Kernel for Values<'_, V> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
-        let stride = padded(self.dim);
+        let stride = padded(self.values.dim());
         let mut first = 0;
         while first < self.rows.len() {
             let part = Part {
@@ -215,58 +274,52 @@ impl<E: Element> Kernel for Values<'_, E> {
                 corrections: &self.corrections[first..],
                 visible: self.visible.clone(),
                 values: self.values,
-                dim: self.dim,
                 ahead: (first == 0).then_some(self.ahead),
             };
             let sums = &mut self.sums[first * stride..];
             first += match part.rows.len().min(S::VALUE_ROWS) {
-                4.. => part.add_all::<S, E, 4>(s, sums),
-                3 => part.add_all::<S, E, 3>(s, sums),
-                2 => part.add_all::<S, E, 2>(s, sums),
-                _ => part.add_all::<S, E, 1>(s, sums),
+                4.. => part.add_all::<S, 4>(s, sums),
+                3 => part.add_all::<S, 3>(s, sums),
+                2 => part.add_all::<S, 2>(s, sums),
+                _ => part.add_all::<S, 1>(s, sums),
             };
         }
     }
 }
 
 /// The queries of [`Values`] from some query on.
-struct Part<'a, B> {
+struct Part<'a, V> {
     rows: &'a [Row],
     corrections: &'a [f32],
     visible: Range<usize>,
-    values: &'a [B],
-    dim: usize,
+    values: V,
     ahead: Option<*const u8>,
 }
 
-impl<B: Copy + Default> Part<'_, B> {
+impl<Source: ValueSource> Part<'_, Source> {
     /// All entries of the first `R` queries; returns `R`.
     #[inline(always)]
-    fn add_all<S: Floats, E: Element<Bits = B>, const R: usize>(&self, s: S, sums: &mut [f32]) -> usize {
-        let whole = self.dim / LANES * LANES;
+    fn add_all<S: Floats, const R: usize>(&self, s: S, sums: &mut [f32]) -> usize {
+        let dim = self.values.dim();
+        let whole = dim / LANES * LANES;
         let mut entry = 0;
         while entry < whole {
             entry += match (whole - entry) / LANES {
-                4.. => self.add::<S, E, R, 4>(s, sums, entry),
-                2 | 3 => self.add::<S, E, R, 2>(s, sums, entry),
-                _ => self.add::<S, E, R, 1>(s, sums, entry),
+                4.. => self.add::<S, R, 4>(s, sums, entry),
+                2 | 3 => self.add::<S, R, 2>(s, sums, entry),
+                _ => self.add::<S, R, 1>(s, sums, entry),
             };
         }
-        if whole < self.dim {
-            self.add_rest::<S, E, R>(s, sums, whole);
+        if whole < dim {
+            self.add_rest::<S, R>(s, sums, whole);
         }
         R
     }
 
     /// `V` vectors of entries from `entry` on; returns the number of entries.
     #[inline(always)]
-    fn add<S: Floats, E: Element<Bits = B>, const R: usize, const V: usize>(
-        &self,
-        s: S,
-        sums: &mut [f32],
-        entry: usize,
-    ) -> usize {
-        let stride = padded(self.dim);
+    fn add<S: Floats, const R: usize, const V: usize>(&self, s: S, sums: &mut [f32], entry: usize) -> usize {
+        let stride = padded(self.values.dim());
         // As arrays, so that all loops but that over keys have a known length and the totals stay in registers.
         let Some((rows, corrections)) = self.rows.first_chunk::<R>().zip(self.corrections.first_chunk::<R>()) else {
             return V * LANES;
@@ -281,16 +334,13 @@ impl<B: Copy + Default> Part<'_, B> {
         }
         let visible = self.visible.start..self.visible.end.min(PAGE_ROWS);
         for key in visible {
-            let Some(vectors) = first_vectors::<_, V>(&self.values[key * self.dim + entry..]) else { continue };
+            let Some(values) = self.values.load::<S, V>(s, key, entry) else { continue };
             if let Some(ahead) = self.ahead {
-                for line in 0..size_of_val(vectors) / LINE {
-                    s.prefetch(ahead.wrapping_add((key * self.dim + entry) * size_of::<B>() + line * LINE));
-                }
+                self.values.fetch::<S, V>(s, ahead, key, entry);
             }
             for v in 0..V {
-                let value = E::load(s, &vectors[v]);
                 for r in 0..R {
-                    totals[r][v] = s.fma(s.splat(rows[r][key]), value, totals[r][v]);
+                    totals[r][v] = s.fma(s.splat(rows[r][key]), values[v], totals[r][v]);
                 }
             }
         }
@@ -306,16 +356,13 @@ impl<B: Copy + Default> Part<'_, B> {
 
     /// The entries that fill no vector.
     #[inline(always)]
-    fn add_rest<S: Floats, E: Element<Bits = B>, const R: usize>(&self, s: S, sums: &mut [f32], entry: usize) {
-        let stride = padded(self.dim);
+    fn add_rest<S: Floats, const R: usize>(&self, s: S, sums: &mut [f32], entry: usize) {
+        let stride = padded(self.values.dim());
         for r in 0..R {
             let Some(sum) = sums[r * stride + entry..].first_chunk_mut::<LANES>() else { continue };
             let mut total = s.mul(s.load(sum), s.splat(self.corrections[r]));
             for key in self.visible.clone() {
-                let mut value = [B::default(); LANES];
-                let rest = &self.values[key * self.dim + entry..(key + 1) * self.dim];
-                value[..rest.len()].copy_from_slice(rest);
-                total = s.fma(s.splat(self.rows[r][key]), E::load(s, &value), total);
+                total = s.fma(s.splat(self.rows[r][key]), self.values.load_rest(s, key, entry), total);
             }
             s.store(sum, total);
         }

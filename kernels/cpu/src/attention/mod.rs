@@ -6,6 +6,7 @@
 //! see take no part in any sum: so its bits do not depend on how the work is cut (`pieces`).
 
 mod blocks;
+mod coded;
 pub(crate) mod element;
 mod kernels;
 mod merge;

@@ -7,10 +7,12 @@ use bantam_backend::{KvType, Step};
 use super::{
     SEGMENT, SLOTS, TILE_QUERIES,
     blocks::{BlockScratch, Blocks, Lines},
+    coded::{CodeScores, Codes, Weigh, with_bits},
     element::{Element, with_element},
-    kernels::{Interleave, QUERY_GROUP, Row, Scores, Soften, Softmax, Values, padded},
+    kernels::{Interleave, Plain, QUERY_GROUP, Row, Scores, Soften, Softmax, ValueSource, Values, padded},
     merge::{Merge, Partials, Result, Totals, Weight},
     pieces::{Cut, Piece, Pieces, SharedTile},
+    quantized::{HeadRoom, rotate},
     sight::{Source, Stand},
 };
 use crate::{
@@ -55,6 +57,11 @@ impl PieceScratch {
             stands: vec![Stand::default(); TILE_QUERIES],
             visible: vec![[0; TILE_QUERIES]; SEGMENT],
         }
+    }
+
+    /// Room for a head of any of the attentions.
+    pub(crate) fn head_room(&mut self) -> &mut HeadRoom {
+        &mut self.blocks.row
     }
 }
 
@@ -102,6 +109,18 @@ impl<'a> Attention<'a> {
     pub(super) fn of_row<T>(&self, list: &'a [T], row: usize) -> &'a [T] {
         let width = list.len() / self.rows.len();
         &list[row * width..][..width]
+    }
+}
+
+/// As [`Interleave`], of queries that are filled up with zeros to the length of `room` and rotated there.
+fn interleave_rotated(isa: Isa, sources: [&[f32]; QUERY_GROUP], scale: f32, room: &mut [f32], out: &mut [f32]) {
+    for (i, source) in sources.into_iter().enumerate() {
+        room.fill(0.0);
+        room.iter_mut().zip(source).for_each(|(x, source)| *x = source * scale);
+        rotate(isa, room);
+        for (out, x) in out.as_chunks_mut::<QUERY_GROUP>().0.iter_mut().zip(&*room) {
+            out[i] = *x;
+        }
     }
 }
 
@@ -153,7 +172,7 @@ impl PieceRun<'_> {
         (query / group, head * group + query % group)
     }
 
-    /// Scales the queries and lays them out as the kernels read them.
+    /// Scales the queries, rotates them if the keys are, and lays them out as the kernels read them.
     fn gather(&mut self) {
         let attend = self.of.attend;
         let (dim, queries) = (attend.k.dim, self.piece.queries.len());
@@ -168,8 +187,14 @@ impl PieceRun<'_> {
                     let (row, query_head) = self.place(head, (first + i).min(queries - 1));
                     &self.of.q[(row * attend.heads + query_head) * dim..][..dim]
                 });
-                let out = &mut self.scratch.queries[(slot + first) * dim..][..QUERY_GROUP * dim];
-                with_floats(self.of.isa, Interleave { sources, scale: attend.scale, out });
+                let width = attend.key_width();
+                let PieceScratch { blocks, queries, .. } = &mut *self.scratch;
+                let out = &mut queries[(slot + first) * width..][..QUERY_GROUP * width];
+                if attend.k.is_rotated() {
+                    interleave_rotated(self.of.isa, sources, attend.scale, &mut blocks.row.entries[..width], out);
+                } else {
+                    with_floats(self.of.isa, Interleave { sources, scale: attend.scale, out });
+                }
             }
         }
     }
@@ -178,7 +203,7 @@ impl PieceRun<'_> {
     unsafe fn segment(&mut self, source: Source, blocks: Range<usize>) {
         let used = self.piece.heads.len() * self.slots;
         self.scratch.softmax[..used].fill(Softmax::EMPTY);
-        self.scratch.sums[..used * padded(self.of.attend.value_dim)].fill(0.0);
+        self.scratch.sums[..used * padded(self.of.attend.sum_width())].fill(0.0);
         let queries = self.piece.queries.len();
         for (i, block) in blocks.clone().enumerate() {
             self.look(source, block, i);
@@ -191,10 +216,13 @@ impl PieceRun<'_> {
                 // SAFETY: as `Attention::run`: pages exist, hold whole heads, and nobody writes to them.
                 unsafe {
                     let lines = self.blocks.lines(source, (block, head), ahead, &mut self.scratch.blocks);
-                    // Lines are never quantized.
-                    with_element!(lines.keys_in, E => self.score::<E>(slot, &lines), quantized => {});
+                    with_element!(lines.keys_in, E => self.score::<E>(slot, &lines), quantized => {
+                        with_bits!(lines.keys_in, BITS => self.score_codes::<BITS>(slot, &lines));
+                    });
                     self.soften(slot, i);
-                    with_element!(lines.values_in, E => self.add::<E>(slot, i, &lines), quantized => {});
+                    with_element!(lines.values_in, E => self.add_plain::<E>(slot, i, &lines), quantized => {
+                        with_bits!(lines.values_in, BITS => self.add_codes::<BITS>(slot, i, &lines));
+                    });
                 }
             }
         }
@@ -228,12 +256,21 @@ impl PieceRun<'_> {
     }
 
     unsafe fn score<E: Element>(&mut self, slot: usize, lines: &Lines) {
-        let dim = self.of.attend.k.dim;
+        let dim = self.of.attend.key_width();
         // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
         let keys = unsafe { std::slice::from_raw_parts(lines.keys.cast::<E::Bits>(), dim * PAGE_ROWS) };
         let scores = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
         let queries = &self.scratch.queries[slot * dim..];
         with_floats(self.of.isa, Scores::<E> { queries, keys, scores, ahead: lines.keys_ahead });
+    }
+
+    unsafe fn score_codes<const BITS: usize>(&mut self, slot: usize, lines: &Lines) {
+        let attend = self.of.attend;
+        // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
+        let keys = unsafe { Codes::<BITS>::new(&attend.k, lines.keys) };
+        let scores = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
+        let queries = &self.scratch.queries[slot * attend.key_width()..];
+        with_floats(self.of.isa, CodeScores { queries, keys, scores, ahead: lines.keys_ahead });
     }
 
     fn soften(&mut self, slot: usize, block: usize) {
@@ -245,10 +282,25 @@ impl PieceRun<'_> {
         with_floats(self.of.isa, Soften { rows, visible, softmax, corrections });
     }
 
-    unsafe fn add<E: Element>(&mut self, slot: usize, block: usize, lines: &Lines) {
-        let dim = self.of.attend.value_dim;
+    unsafe fn add_plain<E: Element>(&mut self, slot: usize, block: usize, lines: &Lines) {
+        let dim = self.of.attend.sum_width();
         // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
         let values = unsafe { std::slice::from_raw_parts(lines.values.cast::<E::Bits>(), dim * PAGE_ROWS) };
+        self.add(slot, block, Plain::<E> { values, dim }, lines.values_ahead);
+    }
+
+    unsafe fn add_codes<const BITS: usize>(&mut self, slot: usize, block: usize, lines: &Lines) {
+        // Only values that have a state of their own are read as they lie.
+        let Some(v) = &self.of.attend.v else { return };
+        // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
+        let values = unsafe { Codes::<BITS>::new(v, lines.values) };
+        let rows = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
+        with_floats(self.of.isa, Weigh { rows, values });
+        self.add(slot, block, values, lines.values_ahead);
+    }
+
+    fn add<V: ValueSource>(&mut self, slot: usize, block: usize, values: V, ahead: *const u8) {
+        let dim = values.dim();
         let PieceScratch { scores, visible, corrections, sums, .. } = &mut *self.scratch;
         let mut first = slot;
         for alike in visible[block][..self.piece.queries.len()].chunk_by(|a, b| a == b) {
@@ -261,8 +313,8 @@ impl PieceRun<'_> {
             while rest != 0 {
                 let start = rest.trailing_zeros() as usize;
                 let len = (rest >> start).trailing_ones() as usize;
-                let (visible, ahead) = (start..start + len, lines.values_ahead);
-                with_floats(self.of.isa, Values::<E> { rows, corrections, visible, values, dim, sums, ahead });
+                let visible = start..start + len;
+                with_floats(self.of.isa, Values { rows, corrections, visible, values, sums, ahead });
                 // What stands behind a gap is added to sums that have been corrected.
                 corrections = &UNITS[..alike.len()];
                 rest &= u32::MAX.checked_shl((start + len) as u32).unwrap_or(0);
@@ -272,7 +324,7 @@ impl PieceRun<'_> {
 
     /// Adds the finished segment to the totals, or keeps it until the tile's other pieces are finished.
     unsafe fn keep(&mut self, segment: usize) {
-        let stride = padded(self.of.attend.value_dim);
+        let stride = padded(self.of.attend.sum_width());
         for (head, slot) in self.heads() {
             for i in 0..self.piece.queries.len() {
                 let index = slot + i;
@@ -300,7 +352,7 @@ impl PieceRun<'_> {
 
     /// Merges all segments of a shared tile, in order.
     unsafe fn merge_shared(&mut self, shared: &SharedTile) {
-        let stride = padded(self.of.attend.value_dim);
+        let stride = padded(self.of.attend.sum_width());
         for segment in 0..self.piece.spans.segments() {
             for (head, slot) in self.heads() {
                 for i in 0..self.piece.queries.len() {
@@ -313,9 +365,9 @@ impl PieceRun<'_> {
         }
     }
 
-    /// Writes the totals to the result.
+    /// Writes the totals to the result, turned back if the values were rotated.
     unsafe fn write(&mut self) {
-        let attend = self.of.attend;
+        let (attend, isa) = (self.of.attend, self.of.isa);
         let dim = attend.value_dim;
         for (head, slot) in self.heads() {
             for i in 0..self.piece.queries.len() {
@@ -324,7 +376,15 @@ impl PieceRun<'_> {
                 // SAFETY: as the caller promises.
                 let out = unsafe { self.of.out.part(start..start + dim) };
                 let sink = self.of.sinks.map(|sinks| sinks[query_head]);
-                self.scratch.totals.write(self.of.isa, slot + i, sink, out);
+                let PieceScratch { totals, blocks, .. } = &mut *self.scratch;
+                if attend.sums_rotated() {
+                    let whole = &mut blocks.row.entries[..attend.sum_width()];
+                    totals.write(isa, slot + i, sink, whole);
+                    rotate(isa, whole);
+                    out.copy_from_slice(&whole[..dim]);
+                } else {
+                    totals.write(isa, slot + i, sink, out);
+                }
             }
         }
     }

@@ -6,9 +6,10 @@ use bantam_backend::{KvType, Step};
 
 use super::{
     element::{Element, with_element},
-    quantized,
+    quantized::{self, HeadRoom},
 };
 use crate::{
+    isa::Isa,
     pool::{Pool, StateSlot},
     step::RowMap,
 };
@@ -17,7 +18,14 @@ use crate::{
 ///
 /// # Safety
 /// The step must have been checked against the pool, and nobody else may touch these items' places.
-pub(crate) unsafe fn store(x: &[f32], pool: &Pool, slot: &StateSlot, step: &Step, rows: &RowMap, items: Range<usize>) {
+pub(crate) unsafe fn store(
+    x: &[f32],
+    (pool, slot): (&Pool, &StateSlot),
+    (step, rows): (&Step, &RowMap),
+    items: Range<usize>,
+    isa: Isa,
+    room: &mut HeadRoom,
+) {
     for item in items {
         let (row, head) = (item / slot.heads, item % slot.heads);
         let (page, place) = slot.place(rows.positions[row] as usize);
@@ -27,7 +35,7 @@ pub(crate) unsafe fn store(x: &[f32], pool: &Pool, slot: &StateSlot, step: &Step
         // SAFETY: as this function's; the target is a head of this slot.
         unsafe {
             with_element!(slot.ty, E => store_as::<E>(values, slot, target, place), quantized => {
-                quantized::store(values, slot, target, place);
+                quantized::store(isa, values, slot, target, place, room);
             });
         }
     }

@@ -8,7 +8,7 @@ use bantam_graph::NO_ID;
 use super::{
     element::{Element, Single, with_element},
     kernels::{QUERY_GROUP, Row, Scores},
-    quantized::Unpack,
+    quantized,
 };
 use crate::{
     compile::ir::Best,
@@ -132,7 +132,7 @@ impl Choice<'_> {
             with_floats(self.isa, Scores::<E> { queries, keys, scores, ahead });
         }, quantized => {
             // SAFETY: as above.
-            with_floats(self.isa, unsafe { Unpack::new(slot, page, unpacked) });
+            unsafe { quantized::unpack(self.isa, slot, page, unpacked) };
             let keys = &unpacked[..slot.dim * PAGE_ROWS];
             with_floats(self.isa, Scores::<Single> { queries, keys, scores, ahead });
         });

@@ -110,6 +110,25 @@ impl Attend {
     pub(crate) fn group(&self) -> usize {
         self.heads / self.k.heads
     }
+
+    /// Entries of a key as it is scored.
+    pub(crate) fn key_width(&self) -> usize {
+        self.k.width()
+    }
+
+    /// Entries of a value as it is summed.
+    pub(crate) fn sum_width(&self) -> usize {
+        match &self.v {
+            Some(v) => v.width(),
+            None if self.k.is_rotated() => self.k.width(),
+            None => self.value_dim,
+        }
+    }
+
+    /// Whether values are summed as rotated.
+    pub(crate) fn sums_rotated(&self) -> bool {
+        self.v.as_ref().unwrap_or(&self.k).is_rotated()
+    }
 }
 
 /// Routing of rows to experts.

@@ -82,11 +82,13 @@ struct Roles<'a> {
     paged: HashSet<(usize, &'a str)>,
     /// Read row by row: their heads lie in one run.
     rows: HashSet<(usize, &'a str)>,
+    /// Read by attention alone, which can do with rotated heads.
+    attended: HashSet<(usize, &'a str)>,
 }
 
 impl<'a> Roles<'a> {
     fn of(graphs: &'a [Checked<'a>]) -> Self {
-        let mut roles = Roles::default();
+        let (mut roles, mut chosen_from) = (Roles::default(), HashSet::new());
         for (g, checked) in graphs.iter().enumerate() {
             let aliases = aliases(checked.graph, graphs);
             let owner = |name: &'a str| {
@@ -97,6 +99,9 @@ impl<'a> Roles<'a> {
                 match &node.op {
                     Op::Attention(o) => {
                         roles.paged.insert(owner(&o.k_state));
+                        let compressed = o.compressed.as_ref().map(|keys| &keys.state);
+                        let states = [Some(&o.k_state), o.v_state.as_ref(), compressed];
+                        roles.attended.extend(states.into_iter().flatten().map(|state| owner(state)));
                         if let Some(keys) = &o.compressed {
                             let set = if keys.select.is_some() { &mut roles.keys } else { &mut roles.paged };
                             set.insert(owner(&keys.state));
@@ -104,6 +109,7 @@ impl<'a> Roles<'a> {
                     }
                     Op::TopKeys(o) => {
                         roles.paged.insert(owner(&o.k_state));
+                        chosen_from.insert(owner(&o.k_state));
                     }
                     Op::Pool(o) => {
                         roles.rows.insert(owner(&o.state));
@@ -113,6 +119,7 @@ impl<'a> Roles<'a> {
             }
         }
         roles.keys.extend(&roles.paged);
+        roles.attended.retain(|state| !chosen_from.contains(state));
         roles
     }
 }
@@ -125,8 +132,8 @@ fn graph_pools(
     options: &CompileOptions,
     places: &mut StatePlaces,
 ) -> Result<Vec<Pool>, CompileError> {
-    let is_key = |state: &State| roles.keys.contains(&(index, state.name.as_str()));
-    let types: Vec<KvType> = graph.states.iter().map(|s| element(s, is_key(s), options)).collect();
+    let types: Vec<KvType> =
+        graph.states.iter().map(|s| element(s, (index, s.name.as_str()), roles, options)).collect();
     for (state, ty) in graph.states.iter().zip(&types) {
         // Offsets of several states are added up below.
         if row_bytes(state, *ty).saturating_mul(PAGE_ROWS) > 1 << 40 {
@@ -156,12 +163,14 @@ fn row_bytes(state: &State, ty: KvType) -> usize {
     ty.head_bytes(state.dim).saturating_mul(state.heads)
 }
 
-fn element(state: &State, is_key: bool, options: &CompileOptions) -> KvType {
-    match state.dtype {
+fn element(state: &State, id: (usize, &str), roles: &Roles<'_>, options: &CompileOptions) -> KvType {
+    let ty = match state.dtype {
         StateType::F32 => KvType::F32,
-        StateType::Kv if is_key => options.k_type,
+        StateType::Kv if roles.keys.contains(&id) => options.k_type,
         StateType::Kv => options.v_type,
-    }
+    };
+    // Who chooses among keys by their scores would with codes of few bits choose others.
+    if ty.code_bits().is_some() && !roles.attended.contains(&id) { KvType::Q8_0 } else { ty }
 }
 
 fn slots(

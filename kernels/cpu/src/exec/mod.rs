@@ -172,9 +172,10 @@ fn dot(turn: &Turn<'_>, a: ValueId, b: ValueId, groups: usize) {
 /// Writes rows to a state.
 fn keep(turn: &Turn<'_>, x: ValueId, slot: &StateSlot) {
     let items = turn.member.share(turn.rows() * slot.heads, 1);
-    let pool = &turn.frame.pools[slot.group];
+    let (pool, step) = (&turn.frame.pools[slot.group], (turn.frame.step, turn.row_map()));
+    let room = turn.scratch().piece.head_room();
     // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
-    unsafe { store::store(turn.read(x), pool, slot, turn.frame.step, turn.row_map(), items) }
+    unsafe { store::store(turn.read(x), (pool, slot), step, items, turn.frame.isa, room) }
 }
 
 /// The logit rows of a value over tokens.

@@ -20,6 +20,15 @@ fn run_with_features<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
     kernel.run(simd)
 }
 
+/// The lanes of a table of 16 floats that the low four bits of each code name.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn pick(table: [__m256; 2], codes: __m256i) -> __m256 {
+    let [low, high] = [_mm256_permutevar8x32_ps(table[0], codes), _mm256_permutevar8x32_ps(table[1], codes)];
+    // The fourth bit, which the permutations pass over, becomes the sign that chooses.
+    _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes)))
+}
+
 /// Applies an operation on one register to both.
 macro_rules! both {
     ($f:ident, $($operand:ident),+) => {
@@ -148,6 +157,29 @@ impl Floats for Avx2 {
             let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(source));
             let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.add(1)));
             [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high))]
+        }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: Self::F, words: &[u32; LANES], shift: u32) -> Self::F {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let (words, shift) = (words.as_ptr().cast::<__m256i>(), _mm256_set1_epi32(shift as i32));
+            let low = _mm256_srlv_epi32(_mm256_loadu_si256(words), shift);
+            let high = _mm256_srlv_epi32(_mm256_loadu_si256(words.add(1)), shift);
+            [pick(table, low), pick(table, high)]
+        }
+    }
+
+    #[inline(always)]
+    fn look_up_run<const BITS: usize>(self, table: Self::F, words: [u32; 2]) -> Self::F {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let b = BITS as i32;
+            let shifts = _mm256_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
+            let low = _mm256_srlv_epi32(_mm256_set1_epi32(words[0] as i32), shifts);
+            let high = _mm256_srlv_epi32(_mm256_set1_epi32(words[1] as i32), shifts);
+            [pick(table, low), pick(table, high)]
         }
     }
 

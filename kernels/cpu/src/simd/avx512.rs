@@ -137,6 +137,29 @@ impl Floats for Avx512 {
     }
 
     #[inline(always)]
+    fn look_up(self, table: __m512, words: &[u32; LANES], shift: u32) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let words = _mm512_loadu_si512(words.as_ptr().cast());
+            let codes = _mm512_srlv_epi32(words, _mm512_set1_epi32(shift as i32));
+            _mm512_permutexvar_ps(codes, table)
+        }
+    }
+
+    #[inline(always)]
+    fn look_up_run<const BITS: usize>(self, table: __m512, words: [u32; 2]) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let words = words.map(|word| _mm256_set1_epi32(word as i32));
+            let words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(words[0]), words[1]);
+            let b = BITS as i32;
+            let shifts = _mm256_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
+            let codes = _mm512_srlv_epi32(words, _mm512_broadcast_i64x4(shifts));
+            _mm512_permutexvar_ps(codes, table)
+        }
+    }
+
+    #[inline(always)]
     fn prefetch(self, address: *const u8) {
         // SAFETY: see the head of this block; a prefetch of any address is harmless.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }

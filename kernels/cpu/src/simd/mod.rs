@@ -64,6 +64,10 @@ pub(crate) trait Floats: Copy {
     fn load_f16(self, source: &[u16; LANES]) -> Self::F;
     /// 16 bfloat16 numbers, as bits.
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F;
+    /// In lane `i` the lane of `table` that the low four bits of `words[i] >> shift` name.
+    fn look_up(self, table: Self::F, words: &[u32; LANES], shift: u32) -> Self::F;
+    /// In lane `i` the lane of `table` that the low four bits of `words[i / 8] >> (i % 8 × BITS)` name.
+    fn look_up_run<const BITS: usize>(self, table: Self::F, words: [u32; 2]) -> Self::F;
     /// Asks for the cache line at `address`, which need not be mapped, into the second-level cache.
     fn prefetch(self, address: *const u8);
 
@@ -146,4 +150,42 @@ pub(crate) fn with_floats<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = isa;
     portable::Portable.enter(kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ways of looking up the codes of some words.
+    struct LookUp([u32; LANES], u32);
+
+    impl Kernel for LookUp {
+        type Output = [[f32; LANES]; 3];
+
+        #[inline(always)]
+        fn run<S: Floats>(self, s: S) -> [[f32; LANES]; 3] {
+            let LookUp(words, shift) = self;
+            let table = s.load(&std::array::from_fn(|i| i as f32));
+            let pair = [words[0], words[1]];
+            let found =
+                [s.look_up(table, &words, shift), s.look_up_run::<3>(table, pair), s.look_up_run::<4>(table, pair)];
+            let mut lanes = [[0.0; LANES]; 3];
+            for (lanes, found) in lanes.iter_mut().zip(found) {
+                s.store(lanes, found);
+            }
+            lanes
+        }
+    }
+
+    #[test]
+    fn codes_are_looked_up() {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            for shift in 0..32 {
+                let words = std::array::from_fn(|i| 0x9e37_79b9u32.wrapping_mul(i as u32 * 32 + shift + 1));
+                let run = |bits: usize| std::array::from_fn(|i| ((words[i / 8] >> (i % 8 * bits)) % 16) as f32);
+                let wanted = [words.map(|word| ((word >> shift) % 16) as f32), run(3), run(4)];
+                assert_eq!(with_floats(isa, LookUp(words, shift)), wanted, "{isa:?}, shift {shift}");
+            }
+        }
+    }
 }

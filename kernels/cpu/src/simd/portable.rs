@@ -110,6 +110,16 @@ impl Floats for Portable {
     }
 
     #[inline(always)]
+    fn look_up(self, table: Self::F, words: &[u32; LANES], shift: u32) -> Self::F {
+        words.map(|word| table[(word >> shift) as usize % LANES])
+    }
+
+    #[inline(always)]
+    fn look_up_run<const BITS: usize>(self, table: Self::F, words: [u32; 2]) -> Self::F {
+        from_fn(|i| table[(words[i / 8] >> (i % 8 * BITS)) as usize % LANES])
+    }
+
+    #[inline(always)]
     fn prefetch(self, _address: *const u8) {}
 }
 

@@ -3,7 +3,10 @@
 use bantam_backend::KvType;
 use bantam_graph::{Attention, BlockSelection, CompressedKeys, Mask, Pool, State, StateKind, StateType, TopKeys};
 
-use crate::bench::{Bench, Seen, Sketch};
+use crate::{
+    bench::{Bench, Seen, Sketch},
+    turbo,
+};
 
 type Rows = Vec<Vec<f64>>;
 
@@ -14,7 +17,7 @@ fn state(s: &mut Sketch, name: &str, heads: usize, dim: usize, kind: StateKind) 
 }
 
 /// One row for each block of `stride` tokens, stored: `name_rows`.
-fn pooled(s: &mut Sketch, name: &str, width: usize, stride: usize) -> String {
+fn pooled(s: &mut Sketch, name: &str, (width, dtype): (usize, StateType), stride: usize) -> String {
     let x = s.floats(&format!("{name}_x"), width);
     let open = State {
         name: format!("{name}_open"),
@@ -27,7 +30,8 @@ fn pooled(s: &mut Sketch, name: &str, width: usize, stride: usize) -> String {
     let open = s.graph.state(open);
     let rows =
         s.graph.pool(&format!("{name}_rows"), Pool { x, gate: None, bias: None, state: open, stride, overlap: false });
-    let kept = state(s, name, 1, width, StateKind::Strided { stride });
+    let kind = StateKind::Strided { stride };
+    let kept = s.graph.state(State { name: name.into(), heads: 1, dim: width, kind, dtype, alias: None });
     s.graph.store(&format!("{name}_store"), &rows, &kept);
     kept
 }
@@ -87,13 +91,14 @@ impl Twin<'_> {
     }
 }
 
-/// Rows as a cache of halves holds them.
-fn stored(rows: Rows, kv: KvType) -> Rows {
-    let round = |x: f64| match kv {
-        KvType::F32 => x,
-        _ => f64::from(half::f16::from_f64(x).to_f32()),
+/// Rows, of heads of `dim` entries, as a cache of floats, halves or codes holds them.
+fn stored(rows: Rows, dim: usize, kv: KvType) -> Rows {
+    let round = |head: &[f64]| match kv {
+        KvType::F32 => head.to_vec(),
+        KvType::F16 => head.iter().map(|x| f64::from(half::f16::from_f64(*x).to_f32())).collect(),
+        _ => turbo::rounded(head, kv),
     };
-    rows.into_iter().map(|row| row.into_iter().map(round).collect()).collect()
+    rows.into_iter().map(|row| row.chunks(dim).flat_map(round).collect()).collect()
 }
 
 fn in_window(window: Option<usize>, p: usize, t: usize) -> bool {
@@ -102,7 +107,13 @@ fn in_window(window: Option<usize>, p: usize, t: usize) -> bool {
 
 #[test]
 fn sinks_take_their_share() {
-    for (heads, kv_heads, window) in [(6, 2, None), (4, 4, Some(40)), (40, 1, None)] {
+    for (heads, kv_heads, window, kv) in [
+        (6, 2, None, KvType::F32),
+        (4, 4, Some(40), KvType::F32),
+        (40, 1, None, KvType::F32),
+        (6, 2, Some(40), KvType::Turbo4),
+        (40, 1, None, KvType::Turbo3),
+    ] {
         let bench = Bench::new(|s| {
             let kind = window.map_or(StateKind::PerToken, |len| StateKind::Window { len });
             let (k_state, v_state) = (state(s, "k", kv_heads, DIM, kind), state(s, "v", kv_heads, 20, kind));
@@ -114,15 +125,15 @@ fn sinks_take_their_share() {
                 Attention { q, k, v, k_state, v_state, heads, scale: 0.3, window, sinks, ..Attention::default() },
             )
         });
-        bench.check(1e-5, |seen| {
+        bench.check_with(kv, 1e-5, |seen| {
             let twin = Twin {
                 heads,
                 kv_heads,
                 value_dim: 20,
                 scale: 0.3f32.into(),
                 sinks: Some(seen.weight("sinks")),
-                keys: seen.rows("k"),
-                values: Some(seen.rows("v")),
+                keys: stored(seen.rows("k"), DIM, kv),
+                values: Some(stored(seen.rows("v"), 20, kv)),
                 further: Vec::new(),
                 sees: &|p, t| in_window(window, p, t),
                 sees_further: &|_, _| false,
@@ -169,9 +180,13 @@ fn a_layer_reads_what_another_stored() {
 
 #[test]
 fn values_lie_in_the_keys() {
-    for (heads, kv_heads, value_dim, kv) in
-        [(4, 2, None, KvType::F32), (36, 1, Some(17), KvType::F32), (5, 1, Some(16), KvType::F16)]
-    {
+    for (heads, kv_heads, value_dim, kv) in [
+        (4, 2, None, KvType::F32),
+        (36, 1, Some(17), KvType::F32),
+        (5, 1, Some(16), KvType::F16),
+        (4, 2, Some(17), KvType::Turbo4),
+        (36, 1, None, KvType::Turbo3),
+    ] {
         let bench = Bench::new(|s| {
             let k_state = state(s, "k", kv_heads, DIM, StateKind::PerToken);
             let (q, k) = (s.floats("q", heads * DIM), Some(s.floats("k", kv_heads * DIM)));
@@ -184,7 +199,7 @@ fn values_lie_in_the_keys() {
                 value_dim: value_dim.unwrap_or(DIM),
                 scale: 0.3f32.into(),
                 sinks: None,
-                keys: stored(seen.rows("k"), kv),
+                keys: stored(seen.rows("k"), DIM, kv),
                 values: None,
                 further: Vec::new(),
                 sees: &|p, t| t <= p,
@@ -202,7 +217,7 @@ fn chosen(seen: &Seen<'_>, name: &str) -> Vec<Vec<usize>> {
 
 /// Chooses `count` rows of the pooled state `index`.
 fn choice(s: &mut Sketch, stride: usize, count: usize) -> String {
-    let k_state = pooled(s, "index", 16, stride);
+    let k_state = pooled(s, "index", (16, StateType::Kv), stride);
     let (q, weights) = (s.floats("index_q", 3 * 16), Some(s.floats("index_w", 3)));
     s.graph.top_keys("chosen", TopKeys { q, weights, k_state, heads: 3, scale: 0.5, count })
 }
@@ -267,42 +282,67 @@ fn the_best_rows_are_chosen_and_only_their_blocks_seen() {
 
 #[test]
 fn compressed_keys_meet_the_raw_ones_in_one_softmax() {
-    for (stride, count, kv) in
-        [(4, None, KvType::F32), (4, Some(7), KvType::F32), (3, Some(40), KvType::F16), (40, None, KvType::F16)]
-    {
-        let bench = Bench::new(|s| {
-            let ids = count.map(|count| choice(s, stride, count));
-            let compressed = Some(CompressedKeys { state: pooled(s, "block", DIM, stride), select: ids });
-            let k_state = state(s, "k", 1, DIM, StateKind::Window { len: 20 });
-            let (q, k) = (s.floats("q", 36 * DIM), Some(s.floats("k", DIM)));
-            let (window, sinks) = (Some(20), Some(s.graph.tensor("sinks", &[36])));
-            s.graph.attention(
-                "y",
-                Attention { q, k, k_state, heads: 36, scale: 0.3, window, sinks, compressed, ..Attention::default() },
-            )
-        });
-        bench.check_with(kv, 1e-5, |seen| {
-            let ids = count.map(|_| chosen(seen, "chosen"));
-            let twin = Twin {
-                heads: 36,
-                kv_heads: 1,
-                value_dim: DIM,
-                scale: 0.3f32.into(),
-                sinks: Some(seen.weight("sinks")),
-                keys: stored(seen.rows("k"), kv),
-                values: None,
-                further: stored(seen.rows("block_rows"), kv),
-                sees: &|p, t| in_window(Some(20), p, t),
-                sees_further: &|p, w| w < (p + 1) / stride && ids.as_ref().is_none_or(|ids| ids[p].contains(&w)),
-            };
-            twin.attend(&seen.rows("q"))
-        });
+    for (stride, count, kv) in [
+        (4, None, KvType::F32),
+        (4, Some(7), KvType::F32),
+        (3, Some(40), KvType::F16),
+        (40, None, KvType::F16),
+        (4, None, KvType::Turbo4),
+        (3, Some(40), KvType::Turbo3),
+    ] {
+        // Compressed keys may be of another type than the raw ones.
+        for own_type in [StateType::Kv, StateType::F32] {
+            let further = if own_type == StateType::Kv { kv } else { KvType::F32 };
+            let bench = Bench::new(|s| {
+                let ids = count.map(|count| choice(s, stride, count));
+                let compressed =
+                    Some(CompressedKeys { state: pooled(s, "block", (DIM, own_type), stride), select: ids });
+                let k_state = state(s, "k", 1, DIM, StateKind::Window { len: 20 });
+                let (q, k) = (s.floats("q", 36 * DIM), Some(s.floats("k", DIM)));
+                let (window, sinks) = (Some(20), Some(s.graph.tensor("sinks", &[36])));
+                s.graph.attention(
+                    "y",
+                    Attention {
+                        q,
+                        k,
+                        k_state,
+                        heads: 36,
+                        scale: 0.3,
+                        window,
+                        sinks,
+                        compressed,
+                        ..Attention::default()
+                    },
+                )
+            });
+            bench.check_with(kv, 1e-5, |seen| {
+                let ids = count.map(|_| chosen(seen, "chosen"));
+                let twin = Twin {
+                    heads: 36,
+                    kv_heads: 1,
+                    value_dim: DIM,
+                    scale: 0.3f32.into(),
+                    sinks: Some(seen.weight("sinks")),
+                    keys: stored(seen.rows("k"), DIM, kv),
+                    values: None,
+                    further: stored(seen.rows("block_rows"), DIM, further),
+                    sees: &|p, t| in_window(Some(20), p, t),
+                    sees_further: &|p, w| w < (p + 1) / stride && ids.as_ref().is_none_or(|ids| ids[p].contains(&w)),
+                };
+                twin.attend(&seen.rows("q"))
+            });
+        }
     }
 }
 
 #[test]
 fn a_block_sees_all_of_itself() {
-    for (own_values, window) in [(true, None), (false, Some(19))] {
+    for (own_values, window, kv) in [
+        (true, None, KvType::F32),
+        (false, Some(19), KvType::F32),
+        (true, None, KvType::Turbo4),
+        (false, Some(19), KvType::Turbo3),
+    ] {
         let bench = Bench::new(|s| {
             let kind = StateKind::Window { len: 24 };
             let (k_state, v_state) = (state(s, "k", 2, DIM, kind), own_values.then(|| state(s, "v", 2, 20, kind)));
@@ -332,17 +372,19 @@ fn a_block_sees_all_of_itself() {
         });
         let window = window.unwrap_or(23);
         // Rows of a block come in one step, so each block is a run of its own; 13 and 40 rows are two of many.
-        bench.check_blocks(1e-5, &[50, 13, 40, 1], |seen, start, rows| {
+        bench.check_blocks(kv, 1e-5, &[50, 13, 40, 1], |seen, start, rows| {
             let (past, own) = (seen.rows("past"), seen.rows("own"));
-            let join = |past: Rows, own: Rows| [past[..start].to_vec(), own[start..start + rows].to_vec()].concat();
+            let join = |past: Rows, own: Rows, dim: usize| {
+                stored([past[..start].to_vec(), own[start..start + rows].to_vec()].concat(), dim, kv)
+            };
             let twin = Twin {
                 heads: 6,
                 kv_heads: 2,
                 value_dim: if own_values { 20 } else { DIM },
                 scale: 0.3f32.into(),
                 sinks: None,
-                keys: join(past, own),
-                values: own_values.then(|| join(seen.rows("past_v"), seen.rows("own_v"))),
+                keys: join(past, own, DIM),
+                values: own_values.then(|| join(seen.rows("past_v"), seen.rows("own_v"), 20)),
                 further: Vec::new(),
                 sees: &|_, t| t >= start || t + window >= start,
                 sees_further: &|_, _| false,

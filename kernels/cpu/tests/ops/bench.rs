@@ -104,12 +104,13 @@ impl Bench {
     /// lengths, and its rows; and the rows are held to themselves beside others, on other pages, with other threads.
     pub(crate) fn check_blocks(
         &self,
+        kv: KvType,
         tolerance: f64,
         steps: &[usize],
         expected: impl Fn(&Seen<'_>, usize, usize) -> Vec<Vec<f64>>,
     ) {
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            let setup = Setup { isa, threads: 2, page_step: 1, kv: KvType::F32 };
+            let setup = Setup { isa, threads: 2, page_step: 1, kv };
             let tokens = tokens(steps.iter().sum(), 1);
             // What does not depend on other rows is the same in one step as in several.
             let seen = self.seen(setup, &tokens);

@@ -9,4 +9,5 @@ mod moe;
 mod rows;
 mod streams;
 mod tables;
+mod turbo;
 mod weights;

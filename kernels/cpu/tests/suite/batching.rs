@@ -89,7 +89,14 @@ fn quantized_models() {
 
 #[test]
 fn cache_types() {
-    for (k_type, v_type) in [(KvType::F32, KvType::Bf16), (KvType::Bf16, KvType::F32), (KvType::Q8_0, KvType::Q8_0)] {
+    let mixed = [
+        (KvType::F32, KvType::Bf16),
+        (KvType::Bf16, KvType::F32),
+        (KvType::F16, KvType::Turbo3),
+        (KvType::Q8_0, KvType::Turbo4),
+        (KvType::Turbo4, KvType::F16),
+    ];
+    for (k_type, v_type) in KvType::ALL.iter().map(|ty| (*ty, *ty)).chain(mixed) {
         check(&WINDOWED, Setup { k_type, v_type, ..Setup::default() });
     }
 }

@@ -1,7 +1,4 @@
 //! Heads of 8-bit integers with a scale per block of entries ([`bantam_backend::KvType::Q8_0`]).
-//!
-//! A head is turned into floats once for all queries of a piece, and then read like one that was stored so: its bits do not
-//! depend on who reads it.
 
 use bantam_backend::KV_BLOCK;
 use half::f16;

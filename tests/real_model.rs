@@ -1,12 +1,13 @@
 //! A real checkpoint through the real binary. Opted in by `BANTAM_TEST_MODEL=FILE`; without it these tests check nothing
-//! and say so. The demo model is compared with what other engines say about it.
+//! and say so. Models that other engines were asked about are compared with what these say.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
 
-use std::fs;
+use std::{fs, io::BufWriter, path::Path};
 
+use bantam_gguf::{GgufFile, dequantize, writer::GgufWriter};
 use serde_json::Value;
 use support::{f32_file, fixture, json, succeed};
 
@@ -19,10 +20,12 @@ fn real_model() -> Option<String> {
     model
 }
 
-/// What is known about the model, if it is the demo.
+/// What other engines say about the model, if it is one of those that were asked about.
 fn expectations(model: &str) -> Option<Value> {
-    let expect: Value = serde_json::from_slice(&fs::read(fixture("real/smollm2-135m.expect.json")).unwrap()).unwrap();
-    (fs::metadata(model).unwrap().len() == expect["bytes"].as_u64().unwrap()).then_some(expect)
+    let bytes = fs::metadata(model).unwrap().len();
+    let read = |name| serde_json::from_slice(&fs::read(fixture(name)).unwrap()).unwrap();
+    let known: [Value; 2] = ["real/smollm2-135m.expect.json", "real/gemma3-270m.expect.json"].map(read);
+    known.into_iter().find(|expect| expect["bytes"].as_u64() == Some(bytes))
 }
 
 fn list(ids: &Value) -> String {
@@ -52,9 +55,9 @@ fn behind_the_choice(model: &str, prompt: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn the_demo_model_says_what_other_engines_say() {
+fn a_known_model_says_what_other_engines_say() {
     let Some(model) = real_model() else { return };
-    let Some(expect) = expectations(&model) else { return println!("skipped: not the demo model") };
+    let Some(expect) = expectations(&model) else { return println!("skipped: not a model that is known") };
     for prompt in expect["prompts"].as_array().unwrap() {
         let greedy = prompt["greedy"].as_array().unwrap();
         if prompt["greedy_min_gap_f32"].as_f64().unwrap() > ROUNDING {
@@ -72,18 +75,21 @@ fn the_demo_model_says_what_other_engines_say() {
 #[test]
 fn a_prompt_is_rendered_and_answered_as_elsewhere() {
     let Some(model) = real_model() else { return };
-    let Some(expect) = expectations(&model) else { return println!("skipped: not the demo model") };
+    let Some(expect) = expectations(&model) else { return println!("skipped: not a model that is known") };
     let prompt = &expect["prompts"][0];
     let text = prompt["text"].as_str().unwrap();
     let count = prompt["greedy"].as_array().unwrap().len().to_string();
-    let said = succeed(&["generate", &model, "--prompt", text, "--temperature", "0", "--max-tokens", &count]);
+    let mut command = vec!["generate", &model, "--prompt", text, "--temperature", "0", "--max-tokens", &count];
+    // A base model has no template.
+    command.extend(prompt.get("rendered").is_none().then_some("--raw"));
+    let said = succeed(&command);
     assert_eq!(said, prompt["greedy_text"].as_str().unwrap());
 }
 
 #[test]
-fn the_demo_models_surprise_at_a_text_is_that_of_exact_arithmetic() {
+fn a_known_models_surprise_at_a_text_is_that_of_exact_arithmetic() {
     let Some(model) = real_model() else { return };
-    let Some(expect) = expectations(&model) else { return println!("skipped: not the demo model") };
+    let Some(expect) = expectations(&model) else { return println!("skipped: not a model that is known") };
     let nll = &expect["nll"];
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("logits.f32");
@@ -104,9 +110,9 @@ fn surprise(logits: &[f32], id: usize) -> f64 {
 }
 
 #[test]
-fn the_demo_models_logits_are_near_those_of_exact_arithmetic() {
+fn a_known_models_logits_are_near_those_of_exact_arithmetic() {
     let Some(model) = real_model() else { return };
-    let Some(expect) = expectations(&model) else { return println!("skipped: not the demo model") };
+    let Some(expect) = expectations(&model) else { return println!("skipped: not a model that is known") };
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("logits.f32");
     for prompt in expect["prompts"].as_array().unwrap() {
@@ -134,4 +140,59 @@ fn every_way_of_computing_gives_the_same_bits() {
     for (name, check) in checks {
         assert_eq!(check["max_diff"].as_f64(), Some(0.0), "{name}: {check}");
     }
+}
+
+/// Writes the model with all its weights as floats, which activations meet unrounded.
+fn write_as_floats(model: &str, to: &Path) {
+    let file = GgufFile::open(model).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in file.metadata().iter() {
+        writer.key(key, value.clone());
+    }
+    for tensor in file.tensors() {
+        let mut values = vec![0.0; tensor.elements() as usize];
+        dequantize(tensor.ty, file.tensor_bytes(tensor).unwrap(), &mut values).unwrap();
+        writer.tensor_f32(&tensor.name, &tensor.shape, &values);
+    }
+    writer.write(BufWriter::new(fs::File::create(to).unwrap())).unwrap();
+}
+
+/// Texts that the model is to be asked about token by token.
+fn texts(model: &str) -> Vec<String> {
+    let Some(expect) = expectations(model) else {
+        let ids = json(&["tokenize", model, "--text", include_str!("../README.md")]);
+        return vec![list(&ids.as_array().unwrap().iter().take(400).cloned().collect())];
+    };
+    let prompts = expect["prompts"].as_array().unwrap().iter();
+    let answered = |prompt: &Value| {
+        let ids = [&prompt["ids"], &prompt["greedy"]].map(|ids| ids.as_array().unwrap().clone());
+        list(&ids.concat().into())
+    };
+    prompts.map(answered).chain([list(&expect["nll"]["ids"])]).collect()
+}
+
+/// The most likely token behind each one of a text.
+fn choices(model: &str, ids: &str) -> Vec<usize> {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("logits.f32");
+    let report = json(&["probe", model, "--tokens", ids, "--logits", file.to_str().unwrap()]);
+    let logits = f32_file(&file);
+    let rows = logits.chunks_exact(report["vocab"].as_u64().unwrap() as usize);
+    rows.map(|row| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap()).collect()
+}
+
+#[test]
+fn rounding_activations_keeps_the_choices() {
+    let Some(model) = real_model() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let floats = scratch.path().join("floats.gguf");
+    write_as_floats(&model, &floats);
+    let (mut same, mut all) = (0, 0);
+    for ids in texts(&model) {
+        let (rounded, exact) = (choices(&model, &ids), choices(floats.to_str().unwrap(), &ids));
+        same += rounded.iter().zip(&exact).filter(|(a, b)| a == b).count();
+        all += exact.len();
+    }
+    assert!(100 * same >= 97 * all, "{same} of {all}");
+    println!("{same} of {all} choices are those of unrounded activations");
 }

@@ -23,7 +23,7 @@ pub struct Scratch {
     codes: Buffer,
 }
 
-/// Floats that the scales of a panel of every tile expand to, at most.
+/// Floats that the scales of a panel of every tile expand to, at most: panels without scales of halves are twice as long.
 const PANEL_SCALES: usize = PANEL / BLOCK * MAX_TILES * vectors(true, true) * LANES;
 
 impl Scratch {

@@ -129,8 +129,8 @@ impl Conv<'_> {
         for (v, out) in self.result(row).chunks_mut(LANES).enumerate() {
             let lanes = v * LANES..v * LANES + out.len();
             let mut sum = self.bias(s, &lanes);
-            for tap in 0..TAPS {
-                sum = s.fma(self.weights(s, tap, &lanes), s.load_some(&tokens[tap][lanes.clone()], 0.0), sum);
+            for (tap, token) in tokens.iter().enumerate() {
+                sum = s.fma(self.weights(s, tap, &lanes), s.load_some(&token[lanes.clone()], 0.0), sum);
             }
             s.store_some(out, sum);
         }

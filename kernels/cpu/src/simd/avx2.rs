@@ -150,6 +150,16 @@ impl Floats for Avx2 {
     }
 
     #[inline(always)]
+    fn load_i8(self, source: &[i8; LANES]) -> [__m256; 2] {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let codes = _mm_loadu_si128(source.as_ptr().cast());
+            let (low, high) = (_mm256_cvtepi8_epi32(codes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(codes)));
+            [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
+        }
+    }
+
+    #[inline(always)]
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F {
         // SAFETY: see the head of this block.
         unsafe {

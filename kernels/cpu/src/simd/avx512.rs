@@ -128,6 +128,12 @@ impl Floats for Avx512 {
     }
 
     #[inline(always)]
+    fn load_i8(self, source: &[i8; LANES]) -> __m512 {
+        // SAFETY: see the head of this block.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(source.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
     fn load_bf16(self, source: &[u16; LANES]) -> __m512 {
         // SAFETY: see the head of this block.
         unsafe {

@@ -62,6 +62,8 @@ pub(crate) trait Floats: Copy {
     fn store(self, target: &mut [f32; LANES], value: Self::F);
     /// 16 half-precision numbers, as bits.
     fn load_f16(self, source: &[u16; LANES]) -> Self::F;
+    /// 16 integers.
+    fn load_i8(self, source: &[i8; LANES]) -> Self::F;
     /// 16 bfloat16 numbers, as bits.
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F;
     /// In lane `i` the lane of `table` that the low four bits of `words[i] >> shift` name.

@@ -105,6 +105,11 @@ impl Floats for Portable {
     }
 
     #[inline(always)]
+    fn load_i8(self, source: &[i8; LANES]) -> Self::F {
+        source.map(f32::from)
+    }
+
+    #[inline(always)]
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F {
         source.map(|bits| bf16::from_bits(bits).to_f32())
     }

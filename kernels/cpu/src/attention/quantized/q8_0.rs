@@ -67,28 +67,43 @@ impl Kernel for Unpack<'_> {
 
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
-        for (block, bits) in self.scales.iter().enumerate() {
-            let mut scales = [0.0f32; PAGE_ROWS];
-            for (scales, bits) in scales.as_chunks_mut::<LANES>().0.iter_mut().zip(bits.as_chunks::<LANES>().0) {
-                s.store(scales, s.load_f16(bits));
-            }
+        for (block, scales) in self.scales.iter().enumerate() {
             let entries = block * KV_BLOCK..self.dim.min((block + 1) * KV_BLOCK);
             if self.transposed {
                 let numbers = entries.start * PAGE_ROWS..entries.end * PAGE_ROWS;
-                let codes = self.codes[numbers.clone()].as_chunks::<PAGE_ROWS>().0;
-                for (out, codes) in self.out[numbers].as_chunks_mut::<PAGE_ROWS>().0.iter_mut().zip(codes) {
-                    for ((out, code), scale) in out.iter_mut().zip(codes).zip(&scales) {
-                        *out = f32::from(*code) * scale;
-                    }
-                }
+                columns(s, &self.codes[numbers.clone()], scales, &mut self.out[numbers]);
             } else {
                 let rows = self.out.chunks_exact_mut(self.dim).zip(self.codes.chunks_exact(self.dim));
-                for ((out, codes), scale) in rows.zip(&scales) {
-                    for (out, code) in out[entries.clone()].iter_mut().zip(&codes[entries.clone()]) {
-                        *out = f32::from(*code) * scale;
-                    }
+                for ((out, codes), scale) in rows.zip(scales) {
+                    row(s, &codes[entries.clone()], f16::from_bits(*scale), &mut out[entries.clone()]);
                 }
             }
         }
+    }
+}
+
+/// Entries of all rows, one after another.
+#[inline(always)]
+fn columns<S: Floats>(s: S, codes: &[i8], scales: &[u16; PAGE_ROWS], out: &mut [f32]) {
+    let [low, high] = scales.as_chunks::<LANES>().0 else { return };
+    let scales = [s.load_f16(low), s.load_f16(high)];
+    let entries = out.as_chunks_mut::<LANES>().0.as_chunks_mut::<2>().0.iter_mut();
+    for (out, codes) in entries.zip(codes.as_chunks::<LANES>().0.as_chunks::<2>().0) {
+        for ((out, codes), scale) in out.iter_mut().zip(codes).zip(scales) {
+            s.store(out, s.mul(s.load_i8(codes), scale));
+        }
+    }
+}
+
+/// A block of one row.
+#[inline(always)]
+fn row<S: Floats>(s: S, codes: &[i8], scale: f16, out: &mut [f32]) {
+    let scale = scale.to_f32();
+    let ((vectors, rest), (out, rest_out)) = (codes.as_chunks::<LANES>(), out.as_chunks_mut::<LANES>());
+    for (out, codes) in out.iter_mut().zip(vectors) {
+        s.store(out, s.mul(s.load_i8(codes), s.splat(scale)));
+    }
+    for (out, code) in rest_out.iter_mut().zip(rest) {
+        *out = f32::from(*code) * scale;
     }
 }

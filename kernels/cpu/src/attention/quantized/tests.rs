@@ -1,6 +1,7 @@
 //! Rounding of heads, and the ways of reading them.
 
 use bantam_backend::KvType;
+use half::f16;
 use proptest::prelude::*;
 
 use super::{
@@ -212,7 +213,9 @@ proptest! {
                 KvType::Turbo4 => 0.06,
                 _ => 0.15,
             };
-            for row in &rows {
+            // The scale of smaller numbers is no normal half, and rounds more coarsely.
+            let is_normal = |row: &&Vec<f32>| row.iter().any(|x| x.abs() > 127.0 * f16::MIN_POSITIVE.to_f32());
+            for row in rows.iter().filter(is_normal) {
                 let found = distortion(isa, ty, row);
                 prop_assert!(found < most, "{:?} {:?} {}: {}", isa, ty, dim, found);
             }

@@ -32,6 +32,14 @@ fn list(ids: &Value) -> String {
     ids.as_array().unwrap().iter().map(Value::to_string).collect::<Vec<_>>().join(",")
 }
 
+/// Logits behind each token of a text: rows of the model's vocabulary.
+fn logits(model: &str, ids: &str) -> Vec<Vec<f32>> {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("logits.f32");
+    let report = json(&["probe", model, "--tokens", ids, "--logits", file.to_str().unwrap()]);
+    f32_file(&file).chunks_exact(report["vocab"].as_u64().unwrap() as usize).map(<[f32]>::to_vec).collect()
+}
+
 /// Rounding activations to 8 bits moves logits by about this much, here and in the other engine alike: what it chooses by
 /// less may be chosen otherwise here, and then the texts part.
 const ROUNDING: f64 = 0.2;
@@ -42,12 +50,8 @@ fn behind_the_choice(model: &str, prompt: &Value) -> Vec<f64> {
     let greedy = prompt["greedy"].as_array().unwrap();
     let ids = prompt["ids"].as_array().unwrap();
     let all: Value = ids.iter().chain(greedy).cloned().collect();
-    let scratch = tempfile::tempdir().unwrap();
-    let file = scratch.path().join("logits.f32");
-    let report = json(&["probe", model, "--tokens", &list(&all), "--logits", file.to_str().unwrap()]);
-    let rows = f32_file(&file);
-    let rows = rows.chunks_exact(report["vocab"].as_u64().unwrap() as usize).skip(ids.len() - 1);
-    let behind = |(row, token): (&[f32], &Value)| {
+    let rows = logits(model, &list(&all)).into_iter().skip(ids.len() - 1);
+    let behind = |(row, token): (Vec<f32>, &Value)| {
         let best = row.iter().copied().fold(f32::MIN, f32::max);
         f64::from(best - row[token.as_u64().unwrap() as usize])
     };
@@ -91,13 +95,9 @@ fn a_known_models_surprise_at_a_text_is_that_of_exact_arithmetic() {
     let Some(model) = real_model() else { return };
     let Some(expect) = expectations(&model) else { return println!("skipped: not a model that is known") };
     let nll = &expect["nll"];
-    let scratch = tempfile::tempdir().unwrap();
-    let file = scratch.path().join("logits.f32");
-    let report = json(&["probe", &model, "--tokens", &list(&nll["ids"]), "--logits", file.to_str().unwrap()]);
-    let rows = f32_file(&file);
-    let rows = rows.chunks_exact(report["vocab"].as_u64().unwrap() as usize);
+    let rows = logits(&model, &list(&nll["ids"]));
     let next = nll["ids"].as_array().unwrap().iter().skip(1).map(|id| id.as_u64().unwrap() as usize);
-    let losses: Vec<f64> = rows.zip(next).map(|(row, id)| surprise(row, id)).collect();
+    let losses: Vec<f64> = rows.iter().zip(next).map(|(row, id)| surprise(row, id)).collect();
     let mean = losses.iter().sum::<f64>() / losses.len() as f64;
     assert!((mean - nll["mean_f32"].as_f64().unwrap()).abs() < 0.03, "{mean} of {}", nll["mean_f32"]);
 }
@@ -113,13 +113,9 @@ fn surprise(logits: &[f32], id: usize) -> f64 {
 fn a_known_models_logits_are_near_those_of_exact_arithmetic() {
     let Some(model) = real_model() else { return };
     let Some(expect) = expectations(&model) else { return println!("skipped: not a model that is known") };
-    let scratch = tempfile::tempdir().unwrap();
-    let file = scratch.path().join("logits.f32");
     for prompt in expect["prompts"].as_array().unwrap() {
-        let ids = list(&prompt["ids"]);
-        let report = json(&["probe", &model, "--tokens", &ids, "--logits", file.to_str().unwrap()]);
-        let logits = f32_file(&file);
-        let last = &logits[logits.len() - report["vocab"].as_u64().unwrap() as usize..];
+        let rows = logits(&model, &list(&prompt["ids"]));
+        let last = rows.last().unwrap();
         let top = prompt["top20_ids"].as_array().unwrap().iter().zip(prompt["top20_logits_f32"].as_array().unwrap());
         let distance = |(id, logit): (&Value, &Value)| {
             (f64::from(last[id.as_u64().unwrap() as usize]) - logit.as_f64().unwrap()).abs()
@@ -173,12 +169,8 @@ fn texts(model: &str) -> Vec<String> {
 
 /// The most likely token behind each one of a text.
 fn choices(model: &str, ids: &str) -> Vec<usize> {
-    let scratch = tempfile::tempdir().unwrap();
-    let file = scratch.path().join("logits.f32");
-    let report = json(&["probe", model, "--tokens", ids, "--logits", file.to_str().unwrap()]);
-    let logits = f32_file(&file);
-    let rows = logits.chunks_exact(report["vocab"].as_u64().unwrap() as usize);
-    rows.map(|row| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap()).collect()
+    let rows = logits(model, ids);
+    rows.iter().map(|row| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap()).collect()
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub(crate) enum Backend {
 /// Whether weights are repacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Repack {
-    /// The fastest; the weights take as much memory as in the file
+    /// The fastest; the weights take as much memory as in the file, those of IQ2 and IQ3 up to half more
     On,
     /// Compute with the mapped file: ready at once, its memory is shared and given back as needed, slower
     Off,

@@ -123,9 +123,39 @@ impl Agreement {
         self.kept += usize::from(kept);
     }
 
+    fn add(&mut self, other: &Agreement) {
+        self.positions += other.positions;
+        self.kept += other.kept;
+    }
+
     fn share(&self) -> f64 {
         self.kept as f64 / self.positions as f64
     }
+}
+
+/// The dense models.
+fn dense_models() -> impl Iterator<Item = PathBuf> {
+    models().into_iter().filter(|folder| is_dense(folder))
+}
+
+/// What a cache of these types keeps of a model's choices: of those that are clear by `margin` standard deviations, and of
+/// all, in this order.
+async fn kept_choices(folder: &Path, k_type: KvType, v_type: KvType, margin: f64) -> [Agreement; 2] {
+    let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
+    let config = ProbeConfig::new(folder.join("model.gguf"), ids(&expect["prompt"]));
+    let report = run(ProbeConfig { k_type, v_type, threads: 2, ..config }).await.unwrap();
+    let near = (margin * expect["logits_std"].as_f64().unwrap()) as f32;
+    let [mut clear, mut all] = [Agreement::default(), Agreement::default()];
+    let wanted = reference_logits(folder);
+    for (wanted, found) in wanted.chunks_exact(report.vocab).zip(report.logits.chunks_exact(report.vocab)) {
+        let (choice, margin) = best_two(wanted);
+        let kept = best_two(found).0 == choice;
+        all.count(kept);
+        if margin > near {
+            clear.count(kept);
+        }
+    }
+    [clear, all]
 }
 
 /// Random weights make attention sharp and the best tokens close, so that the eighth bit of a key decides near ties:
@@ -134,46 +164,23 @@ impl Agreement {
 async fn compressed_caches_keep_the_choices_of_dense_models() {
     for kv in [KvType::F16, KvType::Bf16, KvType::Q8_0] {
         let mut all = Agreement::default();
-        for folder in models().into_iter().filter(|folder| is_dense(folder)) {
-            let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
-            let config = ProbeConfig::new(folder.join("model.gguf"), ids(&expect["prompt"]));
-            let report = run(ProbeConfig { k_type: kv, v_type: kv, threads: 2, ..config }).await.unwrap();
-            let near = 0.05 * expect["logits_std"].as_f64().unwrap() as f32;
-            let mut clear = Agreement::default();
-            let wanted = reference_logits(&folder);
-            for (wanted, found) in wanted.chunks_exact(report.vocab).zip(report.logits.chunks_exact(report.vocab)) {
-                let (choice, margin) = best_two(wanted);
-                let kept = best_two(found).0 == choice;
-                all.count(kept);
-                if margin > near {
-                    clear.count(kept);
-                }
-            }
+        for folder in dense_models() {
+            let [clear, every] = kept_choices(&folder, kv, kv, 0.05).await;
+            all.add(&every);
             assert!(clear.share() >= 0.95, "{kv:?} {}: {:.3} of the clear choices", folder.display(), clear.share());
         }
         assert!(all.share() >= 0.95, "{kv:?}: {:.3} of all choices", all.share());
     }
 }
 
-/// Shares of the dense models' choices that a cache keeps: of those that are clear, by their margin, and of all.
+/// Shares of the dense models' choices that a cache keeps: of those that are clear, and of all.
 async fn shares(k_type: KvType, v_type: KvType) -> [f64; 2] {
-    let [mut clear, mut all] = [Agreement::default(), Agreement::default()];
-    for folder in models().into_iter().filter(|folder| is_dense(folder)) {
-        let expect: Value = serde_json::from_slice(&std::fs::read(folder.join("expect.json")).unwrap()).unwrap();
-        let config = ProbeConfig::new(folder.join("model.gguf"), ids(&expect["prompt"]));
-        let report = run(ProbeConfig { k_type, v_type, threads: 2, ..config }).await.unwrap();
-        let near = 0.25 * expect["logits_std"].as_f64().unwrap() as f32;
-        let wanted = reference_logits(&folder);
-        for (wanted, found) in wanted.chunks_exact(report.vocab).zip(report.logits.chunks_exact(report.vocab)) {
-            let (choice, margin) = best_two(wanted);
-            let kept = best_two(found).0 == choice;
-            all.count(kept);
-            if margin > near {
-                clear.count(kept);
-            }
-        }
+    let mut sums = [Agreement::default(), Agreement::default()];
+    for folder in dense_models() {
+        let kept = kept_choices(&folder, k_type, v_type, 0.25).await;
+        sums.iter_mut().zip(&kept).for_each(|(sum, kept)| sum.add(kept));
     }
-    [clear.share(), all.share()]
+    sums.map(|sum| sum.share())
 }
 
 /// Heads of 8 to 32 entries, keys of random weights: what few bits cost is worst here. Still most choices stay, and

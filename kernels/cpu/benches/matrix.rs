@@ -68,16 +68,17 @@ impl Workers {
         Ok(Workers { team, scratch: scratch.ok_or("no memory for scratch")? })
     }
 
-    /// Multiplies by the first `tiles` tiles of a matrix.
+    /// Multiplies by `tiles` tiles of a matrix from tile `first` on.
     fn multiply(
         &self,
-        (matrix, tiles): (&PackedMatrix, usize),
+        (matrix, first, tiles): (&PackedMatrix, usize, usize),
         batch: &Batch<'_>,
         y: &mut [f32],
     ) -> Result<(), Box<dyn Error>> {
         let output = Output::new(y, matrix.rows());
         self.team.run(|member| {
-            let tiles = partition(tiles, member.threads(), member.index());
+            let part = partition(tiles, member.threads(), member.index());
+            let tiles = first + part.start..first + part.end;
             let mut scratch = self.scratch[member.index()].lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the members' tiles differ, and nobody reads `y` meanwhile.
             unsafe { matmul(matrix, 0, batch, &output, tiles, &mut scratch) }.map_err(|_| Broken)
@@ -157,10 +158,11 @@ fn report(
     let operations_a_tile = rows * columns * outputs.div_ceil(first.tiles());
     let tiles = (SAMPLE * workers.team.threads() / operations_a_tile).clamp(1, first.tiles());
     let (start, mut best, mut samples) = (Instant::now(), f64::INFINITY, 0);
-    // Matrix after matrix, so that none is in a cache from the last time.
-    for matrix in matrices.iter().cycle() {
+    // Matrix after matrix, and other outputs each time, so that neither is in a cache from the last time.
+    let firsts = (0..=first.tiles() - tiles).step_by(tiles).cycle();
+    for (matrix, at) in matrices.iter().cycle().zip(firsts) {
         let sample = Instant::now();
-        workers.multiply((matrix, tiles), &batch, &mut y)?;
+        workers.multiply((matrix, at, tiles), &batch, &mut y)?;
         best = best.min(sample.elapsed().as_secs_f64());
         samples += 1;
         if start.elapsed() > SAMPLED.0 && samples >= SAMPLED.1 {

@@ -112,6 +112,18 @@ impl Product<'_> {
         }
     }
 
+    /// Asks for the places that tiles from `tile` on yield for up to `len` rows of the batch from `start` on: written without
+    /// being asked for, each would hold up the writes behind it.
+    #[inline(always)]
+    fn ask_for_outputs<S: Simd>(&self, simd: S, start: usize, len: usize, tile: usize, tiles: usize) {
+        for row in start..(start + len).min(self.batch.rows) {
+            let target = self.batch.scatter.map_or(row, |list| list[row] as usize);
+            for t in 0..tiles {
+                simd.prefetch_to_write(self.output.place(target, (tile + t) * LANES).cast());
+            }
+        }
+    }
+
     /// The output places and the input rows (as indices) of `len` rows of the batch from `start` on.
     fn fill_rows<X>(
         &self,
@@ -259,6 +271,7 @@ impl<K: Panels> QuantizedProduct<'_, K> {
             let blocks = &blocks[panel.first / BLOCK..];
             for (start, rows) in runs(self.0.batch.rows, limit) {
                 ahead.take(&mut strip);
+                self.0.ask_for_outputs(simd, start + rows, rows, tile, tiles);
                 self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride..].as_ptr());
                 // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
                 run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K::Recipe, R, T>::new(&strip) });
@@ -331,6 +344,7 @@ impl<W: FloatWeights> Job for FloatProduct<'_, W> {
             }
             for (start, rows) in runs(rows, S::ROWS) {
                 ahead.take(&mut strip);
+                product.ask_for_outputs(simd, start + rows, rows, tile, tiles);
                 product.fill_rows(&mut strip, start, rows, tile, |row| values[row * stride..].as_ptr());
                 if product.weights.is_raw() {
                     // SAFETY: there are as many rows as outputs, and `check` saw to it that rows and places exist.

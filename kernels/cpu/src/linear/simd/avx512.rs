@@ -276,4 +276,10 @@ impl Simd for Avx512 {
         // SAFETY: prefetching is a hint that never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
     }
+
+    #[inline(always)]
+    fn prefetch_to_write(self, address: *const u8) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(address.cast()) }
+    }
 }

@@ -136,6 +136,8 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// Asks for the cache line at `address`, which need not exist, in the second-level cache.
     fn prefetch(self, address: *const u8);
+    /// Asks for the cache line at `address`, which need not exist, to write to it.
+    fn prefetch_to_write(self, address: *const u8);
 }
 
 /// Runs `job` on the path `isa`, or on the portable one where this machine lacks it.

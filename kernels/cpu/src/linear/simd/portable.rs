@@ -202,4 +202,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn prefetch(self, _address: *const u8) {}
+
+    #[inline(always)]
+    fn prefetch_to_write(self, _address: *const u8) {}
 }

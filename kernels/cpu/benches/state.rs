@@ -1,6 +1,7 @@
 //! How fast the operations are that read a sequence's state: attention over a cache of keys and values, and recurrences.
 //!
-//! `cargo bench -p bantam-cpu --bench state`; the environment's `THREADS` says with how many threads. The state's bytes that a
+//! `cargo bench -p bantam-cpu --bench state`; the environment's `THREADS` says with how many threads, `ONLY` which operations:
+//! those whose names contain it. The state's bytes that a
 //! step reads in a second stand beside the machine's reading of memory, its operations beside the machine's peak of `f32`
 //! arithmetic, both measured right before. All figures are those of the best sample.
 
@@ -63,7 +64,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         Case::Scan { heads: 64, dim: 64, groups: 8, size: 128 },
         Case::Convolution { width: 8192, taps: 4 },
     ];
-    for case in KvType::ALL.iter().copied().map(attention).chain(recurrent) {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let cases = KvType::ALL.iter().copied().map(attention).chain(recurrent);
+    for case in cases.filter(|case| case.name().contains(&only)) {
         let read = machine::read_bandwidth(Isa::detect(), threads).unwrap_or_default().best;
         let peak = machine::float_peak(Isa::detect(), threads);
         let mut session = Session::new(&backend, case)?;

@@ -1,9 +1,9 @@
 //! How fast the operations are that read a sequence's state: attention over a cache of keys and values, and recurrences.
 //!
 //! `cargo bench -p bantam-cpu --bench state`; the environment's `THREADS` says with how many threads, `ONLY` which operations:
-//! those whose names contain it. The state's bytes that a
-//! step reads in a second stand beside the machine's reading of memory, its operations beside the machine's peak of `f32`
-//! arithmetic, both measured right before. All figures are those of the best sample.
+//! those whose names contain it. The state's bytes that a step reads in a second stand beside the machine's reading of memory,
+//! its operations beside the machine's peak of `f32` arithmetic, both measured right before. All figures are those of the best
+//! sample.
 
 #![allow(clippy::print_stdout, reason = "its result")]
 

@@ -1,5 +1,7 @@
 //! Where the keys and values of a block lie: in pages, as they are, or gathered.
 
+use std::marker::PhantomData;
+
 use bantam_backend::KvType;
 
 use super::{
@@ -201,11 +203,7 @@ impl Blocks<'_> {
     fn round(&self, head: &[f32], slot: &StateSlot, out: &mut HeadRoom) {
         out.put(head, slot.width());
         with_element!(slot.ty, E => {
-            for x in &mut out.entries[..slot.dim] {
-                let mut bits = [<E as Element>::Bits::default()];
-                E::store(&[*x], &mut bits);
-                *x = E::value(bits[0]);
-            }
+            with_floats(self.of.isa, Round::<E> { entries: &mut out.entries[..slot.dim], stored_as: PhantomData });
         }, quantized => out.round(self.of.isa, slot.ty, slot.dim));
     }
 }
@@ -231,6 +229,25 @@ impl BlockScratch {
         let (keys, values) = (self.keys.as_ptr().cast(), self.values.as_ptr().cast());
         let (keys_ahead, values_ahead) = (std::ptr::null(), std::ptr::null());
         Lines { keys, keys_in: KvType::F32, keys_ahead, values, values_in: KvType::F32, values_ahead }
+    }
+}
+
+/// Rounds entries to numbers of a format.
+struct Round<'a, E> {
+    entries: &'a mut [f32],
+    stored_as: PhantomData<E>,
+}
+
+impl<E: Element> Kernel for Round<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) {
+        for entries in self.entries.chunks_mut(LANES) {
+            let mut bits = [E::Bits::default(); LANES];
+            E::store(s, &mut bits, s.load_some(entries, 0.0));
+            s.store_some(entries, E::load(s, &bits));
+        }
     }
 }
 

@@ -1,9 +1,6 @@
 //! The number formats of cached keys and values.
 
-use half::{
-    bf16, f16,
-    slice::{HalfBitsSliceExt, HalfFloatSliceExt},
-};
+use half::{bf16, f16};
 
 use crate::simd::{Floats, LANES};
 
@@ -19,7 +16,7 @@ pub(crate) trait Element {
     fn value(bits: Self::Bits) -> f32;
 
     /// Rounds floats to stored numbers, ties to even.
-    fn store(values: &[f32], bits: &mut [Self::Bits]);
+    fn store<S: Floats>(simd: S, bits: &mut [Self::Bits; LANES], value: S::F);
 }
 
 /// [`KvType::F32`].
@@ -42,8 +39,9 @@ impl Element for Single {
         bits
     }
 
-    fn store(values: &[f32], bits: &mut [f32]) {
-        bits.copy_from_slice(values);
+    #[inline(always)]
+    fn store<S: Floats>(simd: S, bits: &mut [f32; LANES], value: S::F) {
+        simd.store(bits, value);
     }
 }
 
@@ -60,8 +58,9 @@ impl Element for Half {
         f16::from_bits(bits).to_f32()
     }
 
-    fn store(values: &[f32], bits: &mut [u16]) {
-        bits.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values);
+    #[inline(always)]
+    fn store<S: Floats>(simd: S, bits: &mut [u16; LANES], value: S::F) {
+        simd.store_f16(bits, value);
     }
 }
 
@@ -78,8 +77,9 @@ impl Element for Brain {
         bf16::from_bits(bits).to_f32()
     }
 
-    fn store(values: &[f32], bits: &mut [u16]) {
-        bits.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(values);
+    #[inline(always)]
+    fn store<S: Floats>(simd: S, bits: &mut [u16; LANES], value: S::F) {
+        simd.store_bf16(bits, value);
     }
 }
 

@@ -18,6 +18,8 @@ mod tables;
 mod turn;
 mod views;
 
+use std::ops::Range;
+
 use crate::{
     attention::store,
     compile::ir::{Entry, Op, ValueId},
@@ -171,11 +173,27 @@ fn dot(turn: &Turn<'_>, a: ValueId, b: ValueId, groups: usize) {
 
 /// Writes rows to a state.
 fn keep(turn: &Turn<'_>, x: ValueId, slot: &StateSlot) {
-    let items = turn.member.share(turn.rows() * slot.heads, 1);
     let (pool, step) = (&turn.frame.pools[slot.group], (turn.frame.step, turn.row_map()));
     let room = turn.scratch().piece.head_room();
-    // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
-    unsafe { store::store(turn.read(x), (pool, slot), step, items, turn.frame.isa, room) }
+    // The cut of what made `x`: there may be no barrier between.
+    let items = turn.member.share(turn.rows() * slot.heads, 1);
+    for part in rectangles(items, slot.heads) {
+        // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
+        unsafe { store::store(turn.read(x), (pool, slot), step, part, turn.frame.isa, room) }
+    }
+}
+
+/// The rows and heads of items (row, head): the rest of a row, whole rows, the start of a row.
+fn rectangles(items: Range<usize>, heads: usize) -> [(Range<usize>, Range<usize>); 3] {
+    let (first, last) = (items.start.div_ceil(heads), items.end / heads);
+    if first > last {
+        return [(last..first, items.start % heads..items.end % heads), (0..0, 0..0), (0..0, 0..0)];
+    }
+    let (rest, start) = (
+        (items.start / heads..first, items.start % heads..heads),
+        (last..items.end.div_ceil(heads), 0..items.end % heads),
+    );
+    [rest, (first..last, 0..heads), start]
 }
 
 /// The logit rows of a value over tokens.
@@ -186,5 +204,23 @@ fn select<T: Copy>(turn: &Turn<'_>, x: ValueId) {
     let (from, to) = (turn.read::<T>(x), turn.own::<T>(share.clone(), width));
     for (to, row) in to.chunks_exact_mut(width).zip(&wanted[share]) {
         to.copy_from_slice(&from[*row as usize * width..][..width]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rectangles;
+
+    #[test]
+    fn rectangles_hold_each_item_once() {
+        for heads in 1..5 {
+            for (start, end) in (0..24).flat_map(|start| (start..24).map(move |end| (start, end))) {
+                let parts = rectangles(start..end, heads).into_iter();
+                let of_part = |(rows, of): (std::ops::Range<usize>, std::ops::Range<usize>)| {
+                    rows.flat_map(move |row| of.clone().map(move |head| row * heads + head))
+                };
+                assert_eq!(parts.flat_map(of_part).collect::<Vec<_>>(), (start..end).collect::<Vec<_>>());
+            }
+        }
     }
 }

@@ -29,6 +29,41 @@ fn pick(table: [__m256; 2], codes: __m256i) -> __m256 {
     _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes)))
 }
 
+/// Rounds to bfloat16, in the low half of each lane.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn round_bf16(value: __m256) -> __m256i {
+    let bits = _mm256_castps_si256(value);
+    let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+    let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    // A NaN stays one, whatever of its digits is left.
+    let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+    let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value));
+    _mm256_srli_epi32::<16>(_mm256_blendv_epi8(_mm256_add_epi32(bits, half), quiet, is_nan))
+}
+
+/// Lane `i` of register `j` becomes lane `j` of register `i`.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn transpose_8(rows: [__m256; 8]) -> [__m256; 8] {
+    let mut fours = rows;
+    for j in [0, 4] {
+        let (a, b, c, d) = (rows[j], rows[j + 1], rows[j + 2], rows[j + 3]);
+        let low = [_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d)];
+        let high = [_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d)];
+        fours[j] = _mm256_shuffle_ps::<0x44>(low[0], low[1]);
+        fours[j + 1] = _mm256_shuffle_ps::<0xee>(low[0], low[1]);
+        fours[j + 2] = _mm256_shuffle_ps::<0x44>(high[0], high[1]);
+        fours[j + 3] = _mm256_shuffle_ps::<0xee>(high[0], high[1]);
+    }
+    let mut out = rows;
+    for i in 0..4 {
+        out[i] = _mm256_permute2f128_ps::<0x20>(fours[i], fours[4 + i]);
+        out[4 + i] = _mm256_permute2f128_ps::<0x31>(fours[i], fours[4 + i]);
+    }
+    out
+}
+
 /// Applies an operation on one register to both.
 macro_rules! both {
     ($f:ident, $($operand:ident),+) => {
@@ -168,6 +203,45 @@ impl Floats for Avx2 {
             let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(source.add(1)));
             [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high))]
         }
+    }
+
+    #[inline(always)]
+    fn store_f16(self, target: &mut [u16; LANES], value: Self::F) {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let target = target.as_mut_ptr().cast::<__m128i>();
+            _mm_storeu_si128(target, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value[0]));
+            _mm_storeu_si128(target.add(1), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value[1]));
+        }
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, target: &mut [u16; LANES], value: Self::F) {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let packed = _mm256_packus_epi32(round_bf16(value[0]), round_bf16(value[1]));
+            // Packing goes by halves of registers.
+            _mm256_storeu_si256(target.as_mut_ptr().cast(), _mm256_permute4x64_epi64::<0xd8>(packed));
+        }
+    }
+
+    #[inline(always)]
+    fn transpose(self, vectors: [Self::F; LANES]) -> [Self::F; LANES] {
+        let mut out = vectors;
+        for half in 0..2 {
+            for part in 0..2 {
+                let mut square = [vectors[0][0]; 8];
+                for j in 0..8 {
+                    square[j] = vectors[8 * half + j][part];
+                }
+                // SAFETY: see the head of this block.
+                let square = unsafe { transpose_8(square) };
+                for i in 0..8 {
+                    out[8 * part + i][half] = square[i];
+                }
+            }
+        }
+        out
     }
 
     #[inline(always)]

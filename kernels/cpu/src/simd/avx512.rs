@@ -143,6 +143,63 @@ impl Floats for Avx512 {
     }
 
     #[inline(always)]
+    fn store_f16(self, target: &mut [u16; LANES], value: __m512) {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let bits = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value);
+            _mm256_storeu_si256(target.as_mut_ptr().cast(), bits);
+        }
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, target: &mut [u16; LANES], value: __m512) {
+        // SAFETY: see the head of this block.
+        unsafe {
+            let bits = _mm512_castps_si512(value);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+            // A NaN stays one, whatever of its digits is left.
+            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
+            let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value);
+            let rounded = _mm512_mask_mov_epi32(_mm512_add_epi32(bits, half), is_nan, quiet);
+            let bits = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded));
+            _mm256_storeu_si256(target.as_mut_ptr().cast(), bits);
+        }
+    }
+
+    #[inline(always)]
+    fn transpose(self, vectors: [__m512; LANES]) -> [__m512; LANES] {
+        // Of each four vectors, first the lanes of each quarter are transposed, then the quarters.
+        let mut fours = vectors;
+        for j in (0..LANES).step_by(4) {
+            // SAFETY: see the head of this block.
+            unsafe {
+                let (a, b, c, d) = (vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]);
+                let low = [_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d)];
+                let high = [_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d)];
+                fours[j] = _mm512_shuffle_ps::<0x44>(low[0], low[1]);
+                fours[j + 1] = _mm512_shuffle_ps::<0xee>(low[0], low[1]);
+                fours[j + 2] = _mm512_shuffle_ps::<0x44>(high[0], high[1]);
+                fours[j + 3] = _mm512_shuffle_ps::<0xee>(high[0], high[1]);
+            }
+        }
+        let mut out = vectors;
+        for i in 0..4 {
+            // SAFETY: see the head of this block.
+            unsafe {
+                let (a, b, c, d) = (fours[i], fours[4 + i], fours[8 + i], fours[12 + i]);
+                let even = [_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d)];
+                let odd = [_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c, d)];
+                out[i] = _mm512_shuffle_f32x4::<0x88>(even[0], even[1]);
+                out[4 + i] = _mm512_shuffle_f32x4::<0x88>(odd[0], odd[1]);
+                out[8 + i] = _mm512_shuffle_f32x4::<0xdd>(even[0], even[1]);
+                out[12 + i] = _mm512_shuffle_f32x4::<0xdd>(odd[0], odd[1]);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
     fn look_up(self, table: __m512, words: &[u32; LANES], shift: u32) -> __m512 {
         // SAFETY: see the head of this block.
         unsafe {

@@ -66,6 +66,12 @@ pub(crate) trait Floats: Copy {
     fn load_i8(self, source: &[i8; LANES]) -> Self::F;
     /// 16 bfloat16 numbers, as bits.
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F;
+    /// Rounds to the bits of half-precision numbers, ties to even.
+    fn store_f16(self, target: &mut [u16; LANES], value: Self::F);
+    /// Rounds to the bits of bfloat16 numbers, ties to even.
+    fn store_bf16(self, target: &mut [u16; LANES], value: Self::F);
+    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
+    fn transpose(self, vectors: [Self::F; LANES]) -> [Self::F; LANES];
     /// In lane `i` the lane of `table` that the low four bits of `words[i] >> shift` name.
     fn look_up(self, table: Self::F, words: &[u32; LANES], shift: u32) -> Self::F;
     /// In lane `i` the lane of `table` that the low four bits of `words[i / 8] >> (i % 8 × BITS)` name.
@@ -176,6 +182,64 @@ mod tests {
                 s.store(lanes, found);
             }
             lanes
+        }
+    }
+
+    /// Both ways of rounding to 16 bits.
+    struct Round([f32; LANES]);
+
+    impl Kernel for Round {
+        type Output = [[u16; LANES]; 2];
+
+        #[inline(always)]
+        fn run<S: Floats>(self, s: S) -> [[u16; LANES]; 2] {
+            let (mut half, mut brain) = ([0; LANES], [0; LANES]);
+            s.store_f16(&mut half, s.load(&self.0));
+            s.store_bf16(&mut brain, s.load(&self.0));
+            [half, brain]
+        }
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_16_bits() {
+        // Every sign and exponent, with the digits at which rounding turns.
+        let digits = [0, 1, 0x0fff, 0x1000, 0x1001, 0x3000, 0x7fff, 0x8000, 0x8001, 0x1_8000, 0x40_0000, 0x7f_ffff];
+        let numbers: Vec<f32> =
+            (0..512u32).flat_map(|high| digits.map(|digits| f32::from_bits(high << 23 | digits))).collect();
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            for x in numbers.as_chunks::<LANES>().0 {
+                let [half, brain] = with_floats(isa, Round(*x));
+                assert_eq!(half, x.map(|x| half::f16::from_f32(x).to_bits()), "{isa:?}, {x:?}");
+                assert_eq!(brain, x.map(|x| half::bf16::from_f32(x).to_bits()), "{isa:?}, {x:?}");
+            }
+        }
+    }
+
+    struct Transpose([[f32; LANES]; LANES]);
+
+    impl Kernel for Transpose {
+        type Output = [[f32; LANES]; LANES];
+
+        #[inline(always)]
+        fn run<S: Floats>(mut self, s: S) -> [[f32; LANES]; LANES] {
+            let mut vectors = [s.splat(0.0); LANES];
+            for (vector, lanes) in vectors.iter_mut().zip(&self.0) {
+                *vector = s.load(lanes);
+            }
+            for (lanes, vector) in self.0.iter_mut().zip(s.transpose(vectors)) {
+                s.store(lanes, vector);
+            }
+            self.0
+        }
+    }
+
+    #[test]
+    fn squares_are_transposed() {
+        use std::array::from_fn;
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let found = with_floats(isa, Transpose(from_fn(|i| from_fn(|j| (i * LANES + j) as f32))));
+            let wanted: [[f32; LANES]; LANES] = from_fn(|i| from_fn(|j| (j * LANES + i) as f32));
+            assert_eq!(found, wanted, "{isa:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::array::from_fn;
 
-use half::bf16;
+use half::{bf16, f16};
 
 use super::{Floats, Kernel, LANES};
 
@@ -112,6 +112,21 @@ impl Floats for Portable {
     #[inline(always)]
     fn load_bf16(self, source: &[u16; LANES]) -> Self::F {
         source.map(|bits| bf16::from_bits(bits).to_f32())
+    }
+
+    #[inline(always)]
+    fn store_f16(self, target: &mut [u16; LANES], value: Self::F) {
+        *target = value.map(|x| f16::from_f32(x).to_bits());
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, target: &mut [u16; LANES], value: Self::F) {
+        *target = value.map(|x| bf16::from_f32(x).to_bits());
+    }
+
+    #[inline(always)]
+    fn transpose(self, vectors: [Self::F; LANES]) -> [Self::F; LANES] {
+        from_fn(|i| from_fn(|j| vectors[j][i]))
     }
 
     #[inline(always)]

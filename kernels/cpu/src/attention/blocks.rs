@@ -6,6 +6,7 @@ use bantam_backend::KvType;
 
 use super::{
     element::{Element, with_element},
+    integers::Scales,
     quantized::{self, HeadRoom, rotate},
     run::Attention,
     sight::Source,
@@ -15,8 +16,8 @@ use crate::{
     simd::{Floats, Kernel, LANES, with_floats},
 };
 
-/// A head of a block, ready for the kernels: keys `[entry][key]`, values `[key][entry]`. Rotated heads lie as in the cache, all
-/// others as numbers.
+/// A head of a block, ready for the kernels: keys `[entry][key]`, values `[key][entry]`. Quantized heads lie as in the cache,
+/// all others as numbers.
 pub(super) struct Lines {
     pub(super) keys: *const u8,
     pub(super) keys_in: KvType,
@@ -27,11 +28,11 @@ pub(super) struct Lines {
     pub(super) values_ahead: *const u8,
 }
 
-/// Room for the keys and values of one head of a block.
+/// Room for the keys and values of one head of a block; for the scales alone where these are integers in the cache.
 #[derive(Debug)]
 pub(super) struct BlockScratch {
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    pub(super) keys: Vec<f32>,
+    pub(super) values: Vec<f32>,
     /// One of them on its way.
     pub(super) row: HeadRoom,
 }
@@ -51,6 +52,8 @@ pub(super) struct Blocks<'a> {
     pub(super) sequence: usize,
     /// The row of the first query.
     pub(super) row: usize,
+    /// Whether integers are read as they lie, by queries too few to make up for unpacking them.
+    pub(super) direct: bool,
 }
 
 impl Blocks<'_> {
@@ -100,6 +103,11 @@ impl Blocks<'_> {
             if slot.is_rotated() {
                 return (page[0], slot.ty, page[1]);
             }
+            if slot.ty == KvType::Q8_0 && self.direct {
+                // SAFETY: as `lines`.
+                with_floats(self.of.isa, unsafe { Scales::new(slot, page[0], room) });
+                return (page[0], slot.ty, page[1]);
+            }
             // SAFETY: as `lines`.
             unsafe { self.floats(slot, page, room) }
         };
@@ -127,12 +135,12 @@ impl Blocks<'_> {
     unsafe fn floats(
         &self,
         slot: &StateSlot,
-        [page, ahead]: [*const u8; 2],
+        pages: [*const u8; 2],
         room: &mut [f32],
     ) -> (*const u8, KvType, *const u8) {
-        with_element!(slot.ty, _E => (page, slot.ty, ahead), quantized => {
+        with_element!(slot.ty, _E => (pages[0], slot.ty, pages[1]), quantized => {
             // SAFETY: as `lines`: the page holds a whole head of the slot.
-            unsafe { quantized::unpack(self.of.isa, slot, page, room) };
+            unsafe { quantized::unpack(self.of.isa, slot, pages, room) };
             (room.as_ptr().cast(), KvType::F32, std::ptr::null())
         })
     }

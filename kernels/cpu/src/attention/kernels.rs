@@ -38,26 +38,75 @@ impl Kernel for Interleave<'_> {
     }
 }
 
+/// Keys of a block, `[entry][key]`.
+pub(super) trait KeySource: Copy {
+    /// Entries of a key.
+    fn dim(self) -> usize;
+
+    /// An entry of all keys.
+    fn load<S: Floats>(self, s: S, entry: usize) -> Option<[S::F; 2]>;
+
+    /// Fetches what `load` would load if the keys lay at `ahead`.
+    fn fetch<S: Floats>(self, s: S, ahead: *const u8, entry: usize);
+}
+
+/// Numbers as they are.
+pub(super) struct PlainKeys<'a, E: Element>(&'a [[[E::Bits; LANES]; 2]]);
+
+impl<'a, E: Element> PlainKeys<'a, E> {
+    /// Of whole entries.
+    pub(super) fn new(keys: &'a [E::Bits]) -> Self {
+        PlainKeys(keys.as_chunks::<LANES>().0.as_chunks::<2>().0)
+    }
+}
+
+impl<E: Element> Clone for PlainKeys<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Element> Copy for PlainKeys<'_, E> {}
+
+impl<E: Element> KeySource for PlainKeys<'_, E> {
+    fn dim(self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn load<S: Floats>(self, s: S, entry: usize) -> Option<[S::F; 2]> {
+        let [low, high] = self.0.get(entry)?;
+        Some([E::load(s, low), E::load(s, high)])
+    }
+
+    #[inline(always)]
+    fn fetch<S: Floats>(self, s: S, ahead: *const u8, entry: usize) {
+        let bytes = PAGE_ROWS * size_of::<E::Bits>();
+        for line in 0..bytes / LINE {
+            s.prefetch(ahead.wrapping_add(entry * bytes + line * LINE));
+        }
+    }
+}
+
 /// Scores of all keys of a block: `Σ_d q[d] · k[d]`, by rising `d`.
-pub(super) struct Scores<'a, E: Element> {
+pub(super) struct Scores<'a, K: KeySource> {
     /// Queries, scaled: `[query / 8][entry][query % 8]`.
     pub(super) queries: &'a [f32],
-    /// Keys, `[entry][key]`.
-    pub(super) keys: &'a [E::Bits],
+    pub(super) keys: K,
     /// A row per query.
     pub(super) scores: &'a mut [Row],
     /// The keys of the next block, to be fetched meanwhile.
     pub(super) ahead: *const u8,
 }
 
-impl<E: Element> Kernel for Scores<'_, E> {
+impl<K: KeySource> Kernel for Scores<'_, K> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
-        let keys = self.keys.as_chunks::<LANES>().0.as_chunks::<2>().0;
+        let keys = self.keys;
         let mut ahead = Some(self.ahead);
-        let groups = self.queries.chunks_exact(QUERY_GROUP * keys.len());
+        let groups = self.queries.chunks_exact(QUERY_GROUP * keys.dim());
         for (queries, scores) in groups.zip(self.scores.chunks_mut(QUERY_GROUP)) {
             let queries = queries.as_chunks::<QUERY_GROUP>().0;
             let mut first = 0;
@@ -65,11 +114,11 @@ impl<E: Element> Kernel for Scores<'_, E> {
                 let rows = &mut scores[first..];
                 let ahead = ahead.take();
                 first += match rows.len().min(S::SCORE_ROWS) {
-                    8.. => score_rows::<S, E, 8>(s, queries, first, keys, rows, ahead),
-                    4..8 => score_rows::<S, E, 4>(s, queries, first, keys, rows, ahead),
-                    3 => score_rows::<S, E, 3>(s, queries, first, keys, rows, ahead),
-                    2 => score_rows::<S, E, 2>(s, queries, first, keys, rows, ahead),
-                    _ => score_rows::<S, E, 1>(s, queries, first, keys, rows, ahead),
+                    8.. => score_rows::<S, K, 8>(s, queries, first, keys, rows, ahead),
+                    4..8 => score_rows::<S, K, 4>(s, queries, first, keys, rows, ahead),
+                    3 => score_rows::<S, K, 3>(s, queries, first, keys, rows, ahead),
+                    2 => score_rows::<S, K, 2>(s, queries, first, keys, rows, ahead),
+                    _ => score_rows::<S, K, 1>(s, queries, first, keys, rows, ahead),
                 };
             }
         }
@@ -81,22 +130,20 @@ pub(super) const LINE: usize = 64;
 
 /// Scores of `R` queries from `first` on; returns `R`. Fetches the keys of the next block along the way, if told to.
 #[inline(always)]
-fn score_rows<S: Floats, E: Element, const R: usize>(
+fn score_rows<S: Floats, K: KeySource, const R: usize>(
     s: S,
     queries: &[[f32; QUERY_GROUP]],
     first: usize,
-    keys: &[[[E::Bits; LANES]; 2]],
+    keys: K,
     scores: &mut [Row],
     ahead: Option<*const u8>,
 ) -> usize {
     let mut sums = [[s.splat(0.0); 2]; R];
-    for (d, (query, key)) in queries.iter().zip(keys).enumerate() {
+    for (d, query) in queries.iter().enumerate() {
+        let Some(key) = keys.load(s, d) else { break };
         if let Some(ahead) = ahead {
-            for line in 0..size_of_val(key) / LINE {
-                s.prefetch(ahead.wrapping_add(d * size_of_val(key) + line * LINE));
-            }
+            keys.fetch(s, ahead, d);
         }
-        let key = [E::load(s, &key[0]), E::load(s, &key[1])];
         for (r, sum) in sums.iter_mut().enumerate() {
             let q = s.splat(query[(first + r) % QUERY_GROUP]);
             *sum = [s.fma(q, key[0], sum[0]), s.fma(q, key[1], sum[1])];

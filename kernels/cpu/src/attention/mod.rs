@@ -8,6 +8,7 @@
 mod blocks;
 mod coded;
 pub(crate) mod element;
+mod integers;
 mod kernels;
 mod merge;
 mod pieces;

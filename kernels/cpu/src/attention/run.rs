@@ -7,9 +7,10 @@ use bantam_backend::{KvType, Step};
 use super::{
     SEGMENT, SLOTS, TILE_QUERIES,
     blocks::{BlockScratch, Blocks, Lines},
-    coded::{CodeScores, Codes, Weigh, with_bits},
-    element::{Element, with_element},
-    kernels::{Interleave, Plain, QUERY_GROUP, Row, Scores, Soften, Softmax, ValueSource, Values, padded},
+    coded::{CodeScores, Codes, Weigh},
+    element::{Brain, Element, Half, Single},
+    integers::Integers,
+    kernels::{Interleave, Plain, PlainKeys, QUERY_GROUP, Row, Scores, Soften, Softmax, ValueSource, Values, padded},
     merge::{Merge, Partials, Result, Totals, Weight},
     pieces::{Cut, Piece, Pieces, SharedTile},
     quantized::{HeadRoom, rotate},
@@ -23,6 +24,9 @@ use crate::{
     simd::with_floats,
     step::RowMap,
 };
+
+/// Queries of a piece up to which integers are turned into floats for each few of them, not once for all.
+const DIRECT_QUERIES: usize = 2 * QUERY_GROUP;
 
 /// What a member needs to work on a piece, for the largest of a program's attentions.
 ///
@@ -99,7 +103,8 @@ impl<'a> Attention<'a> {
     pub(crate) unsafe fn run(&self, index: usize, scratch: &mut PieceScratch) {
         let piece = self.pieces.piece(index);
         let slots = piece.queries.len().next_multiple_of(QUERY_GROUP);
-        let blocks = Blocks { of: self, sequence: piece.sequence, row: piece.queries.start / self.attend.group() };
+        let (sequence, row) = (piece.sequence, piece.queries.start / self.attend.group());
+        let blocks = Blocks { of: self, sequence, row, direct: piece.queries.len() <= DIRECT_QUERIES };
         let mut run = PieceRun { of: self, cut: self.pieces.cut(), piece, slots, blocks, scratch };
         // SAFETY: as this function's.
         unsafe { run.run() }
@@ -216,13 +221,23 @@ impl PieceRun<'_> {
                 // SAFETY: as `Attention::run`: pages exist, hold whole heads, and nobody writes to them.
                 unsafe {
                     let lines = self.blocks.lines(source, (block, head), ahead, &mut self.scratch.blocks);
-                    with_element!(lines.keys_in, E => self.score::<E>(slot, &lines), quantized => {
-                        with_bits!(lines.keys_in, BITS => self.score_codes::<BITS>(slot, &lines));
-                    });
+                    match lines.keys_in {
+                        KvType::F32 => self.score_plain::<Single>(slot, &lines),
+                        KvType::F16 => self.score_plain::<Half>(slot, &lines),
+                        KvType::Bf16 => self.score_plain::<Brain>(slot, &lines),
+                        KvType::Q8_0 => self.score_integers(slot, &lines),
+                        KvType::Turbo4 => self.score_codes::<4>(slot, &lines),
+                        KvType::Turbo3 => self.score_codes::<3>(slot, &lines),
+                    }
                     self.soften(slot, i);
-                    with_element!(lines.values_in, E => self.add_plain::<E>(slot, i, &lines), quantized => {
-                        with_bits!(lines.values_in, BITS => self.add_codes::<BITS>(slot, i, &lines));
-                    });
+                    match lines.values_in {
+                        KvType::F32 => self.add_plain::<Single>(slot, i, &lines),
+                        KvType::F16 => self.add_plain::<Half>(slot, i, &lines),
+                        KvType::Bf16 => self.add_plain::<Brain>(slot, i, &lines),
+                        KvType::Q8_0 => self.add_integers(slot, i, &lines),
+                        KvType::Turbo4 => self.add_codes::<4>(slot, i, &lines),
+                        KvType::Turbo3 => self.add_codes::<3>(slot, i, &lines),
+                    }
                 }
             }
         }
@@ -255,13 +270,24 @@ impl PieceRun<'_> {
         }
     }
 
-    unsafe fn score<E: Element>(&mut self, slot: usize, lines: &Lines) {
+    unsafe fn score_plain<E: Element>(&mut self, slot: usize, lines: &Lines) {
         let dim = self.of.attend.key_width();
         // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
         let keys = unsafe { std::slice::from_raw_parts(lines.keys.cast::<E::Bits>(), dim * PAGE_ROWS) };
-        let scores = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
-        let queries = &self.scratch.queries[slot * dim..];
-        with_floats(self.of.isa, Scores::<E> { queries, keys, scores, ahead: lines.keys_ahead });
+        let PieceScratch { queries, scores, .. } = &mut *self.scratch;
+        let (queries, scores) = (&queries[slot * dim..], &mut scores[slot..slot + self.piece.queries.len()]);
+        let keys = PlainKeys::<E>::new(keys);
+        with_floats(self.of.isa, Scores { queries, keys, scores, ahead: lines.keys_ahead });
+    }
+
+    unsafe fn score_integers(&mut self, slot: usize, lines: &Lines) {
+        let attend = self.of.attend;
+        let PieceScratch { queries, scores, blocks, .. } = &mut *self.scratch;
+        let (queries, scores) =
+            (&queries[slot * attend.key_width()..], &mut scores[slot..slot + self.piece.queries.len()]);
+        // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
+        let keys = unsafe { Integers::new(&attend.k, lines.keys, &blocks.keys) };
+        with_floats(self.of.isa, Scores { queries, keys, scores, ahead: lines.keys_ahead });
     }
 
     unsafe fn score_codes<const BITS: usize>(&mut self, slot: usize, lines: &Lines) {
@@ -287,6 +313,16 @@ impl PieceRun<'_> {
         // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
         let values = unsafe { std::slice::from_raw_parts(lines.values.cast::<E::Bits>(), dim * PAGE_ROWS) };
         self.add(slot, block, Plain::<E> { values, dim }, lines.values_ahead);
+    }
+
+    unsafe fn add_integers(&mut self, slot: usize, block: usize, lines: &Lines) {
+        // Only values that have a state of their own are read as they lie.
+        let Some(v) = &self.of.attend.v else { return };
+        let scales = std::mem::take(&mut self.scratch.blocks.values);
+        // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
+        let values = unsafe { Integers::new(v, lines.values, &scales) };
+        self.add(slot, block, values, lines.values_ahead);
+        self.scratch.blocks.values = scales;
     }
 
     unsafe fn add_codes<const BITS: usize>(&mut self, slot: usize, block: usize, lines: &Lines) {

@@ -6,7 +6,7 @@ use bantam_backend::{KvType, Step};
 
 use super::{
     element::{Element, with_element},
-    quantized::{self, HeadRoom},
+    quantized::{self, HeadRoom, Rows},
 };
 use crate::{
     isa::Isa,
@@ -35,15 +35,13 @@ pub(crate) unsafe fn store(
         let page = step.sequences[map.sequences[first] as usize].tables[slot.group][page];
         for head in heads.clone() {
             let target = pool.head(slot, page, head);
-            let x = &x[first * stride + head * slot.dim..];
+            let rows = Rows { x: &x[first * stride + head * slot.dim..], stride, len: run };
             // SAFETY: as this function's; the target is a head of this slot, and the run's rows lie in it.
             unsafe {
                 with_element!(slot.ty, E => {
-                    with_floats(isa, Run::<E>::new(slot, x, run, target, place));
+                    with_floats(isa, Run::<E>::new(rows, slot, target, place));
                 }, quantized => {
-                    for (i, x) in x.chunks(stride).take(run).enumerate() {
-                        quantized::store(isa, &x[..slot.dim], slot, target, place + i, room);
-                    }
+                    quantized::store(isa, rows, slot, target, place, room);
                 });
             }
         }
@@ -62,11 +60,7 @@ fn run_of_page(slot: &StateSlot, map: &RowMap, rows: Range<usize>) -> usize {
 
 /// A run of rows of one head on its way into a page.
 struct Run<'a, E: Element> {
-    /// The rows, [`Run::stride`] apart.
-    x: &'a [f32],
-    rows: usize,
-    /// Floats from row to row.
-    stride: usize,
+    rows: Rows<'a>,
     dim: usize,
     transposed: bool,
     /// The place of the first row's first entry.
@@ -75,18 +69,18 @@ struct Run<'a, E: Element> {
 
 impl<'a, E: Element> Run<'a, E> {
     /// # Safety
-    /// `head` must be a head of `slot` of this format, and nobody else may touch its rows from `place` to `place + rows`,
-    /// which must be there.
-    unsafe fn new(slot: &StateSlot, x: &'a [f32], rows: usize, head: *mut u8, place: usize) -> Self {
+    /// `head` must be a head of `slot` of this format, and nobody else may touch its rows from `place` on, as many as there
+    /// are of `rows`, which must be there.
+    unsafe fn new(rows: Rows<'a>, slot: &StateSlot, head: *mut u8, place: usize) -> Self {
         // SAFETY: the first number of a row that is there.
         let target = unsafe { head.cast::<E::Bits>().add(slot.entry(place, 0)) };
-        Run { x, rows, stride: slot.heads * slot.dim, dim: slot.dim, transposed: slot.transposed, target }
+        Run { rows, dim: slot.dim, transposed: slot.transposed, target }
     }
 
     /// Entries of a row from `entry` on, those of a vector or the last.
     #[inline(always)]
     fn entries(&self, row: usize, entry: usize) -> &'a [f32] {
-        &self.x[row * self.stride + entry..][..LANES.min(self.dim - entry)]
+        &self.rows.x[row * self.rows.stride + entry..][..LANES.min(self.dim - entry)]
     }
 
     /// Writes 16 entries of 16 rows where rows are the fastest axis.
@@ -131,14 +125,14 @@ impl<E: Element> Kernel for Run<'_, E> {
 
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
-        let squares = if self.transposed { self.rows / LANES * LANES } else { 0 };
+        let squares = if self.transposed { self.rows.len / LANES * LANES } else { 0 };
         let whole = self.dim / LANES * LANES;
         for row in (0..squares).step_by(LANES) {
             for entry in (0..whole).step_by(LANES) {
                 self.square(s, row, entry);
             }
         }
-        for row in 0..self.rows {
+        for row in 0..self.rows.len {
             self.row(s, row, if row < squares { whole } else { 0 });
         }
     }

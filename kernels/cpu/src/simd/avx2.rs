@@ -226,6 +226,22 @@ impl Floats for Avx2 {
     }
 
     #[inline(always)]
+    fn store_i8(self, target: &mut [i8; LANES], value: Self::F) {
+        // SAFETY: see the head of this block.
+        unsafe {
+            // NaN becomes an integer whose lowest byte is zero.
+            let lowest =
+                _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+            let low = _mm256_shuffle_epi8(_mm256_cvtps_epi32(value[0]), lowest);
+            let high = _mm256_shuffle_epi8(_mm256_cvtps_epi32(value[1]), lowest);
+            // Of each register the first four bytes of each half.
+            let bytes = _mm256_unpacklo_epi64(low, high);
+            let quarters = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 2, 6, 1, 3, 5, 7));
+            _mm_storeu_si128(target.as_mut_ptr().cast(), _mm256_castsi256_si128(quarters));
+        }
+    }
+
+    #[inline(always)]
     fn transpose(self, vectors: [Self::F; LANES]) -> [Self::F; LANES] {
         let mut out = vectors;
         for half in 0..2 {

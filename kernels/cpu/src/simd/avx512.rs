@@ -168,6 +168,15 @@ impl Floats for Avx512 {
     }
 
     #[inline(always)]
+    fn store_i8(self, target: &mut [i8; LANES], value: __m512) {
+        // SAFETY: see the head of this block.
+        unsafe {
+            // NaN becomes an integer whose lowest byte is zero.
+            _mm_storeu_si128(target.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value)));
+        }
+    }
+
+    #[inline(always)]
     fn transpose(self, vectors: [__m512; LANES]) -> [__m512; LANES] {
         // Of each four vectors, first the lanes of each quarter are transposed, then the quarters.
         let mut fours = vectors;

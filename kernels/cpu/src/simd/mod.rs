@@ -70,6 +70,8 @@ pub(crate) trait Floats: Copy {
     fn store_f16(self, target: &mut [u16; LANES], value: Self::F);
     /// Rounds to the bits of bfloat16 numbers, ties to even.
     fn store_bf16(self, target: &mut [u16; LANES], value: Self::F);
+    /// Integers from -128 to 127; NaN gives 0.
+    fn store_i8(self, target: &mut [i8; LANES], value: Self::F);
     /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
     fn transpose(self, vectors: [Self::F; LANES]) -> [Self::F; LANES];
     /// In lane `i` the lane of `table` that the low four bits of `words[i] >> shift` name.
@@ -212,6 +214,32 @@ mod tests {
                 assert_eq!(half, x.map(|x| half::f16::from_f32(x).to_bits()), "{isa:?}, {x:?}");
                 assert_eq!(brain, x.map(|x| half::bf16::from_f32(x).to_bits()), "{isa:?}, {x:?}");
             }
+        }
+    }
+
+    struct Integers([f32; LANES]);
+
+    impl Kernel for Integers {
+        type Output = ([i8; LANES], [f32; LANES]);
+
+        #[inline(always)]
+        fn run<S: Floats>(mut self, s: S) -> ([i8; LANES], [f32; LANES]) {
+            let mut integers = [0; LANES];
+            s.store_i8(&mut integers, s.load(&self.0));
+            s.store(&mut self.0, s.load_i8(&integers));
+            (integers, self.0)
+        }
+    }
+
+    #[test]
+    fn integers_come_back() {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            for first in (-128..=127i16).step_by(LANES) {
+                let numbers: [f32; LANES] = std::array::from_fn(|i| f32::from(first) + i as f32);
+                let (integers, back) = with_floats(isa, Integers(numbers));
+                assert_eq!((integers.map(f32::from), back), (numbers, numbers), "{isa:?}");
+            }
+            assert_eq!(with_floats(isa, Integers([f32::NAN; LANES])).0, [0; LANES], "{isa:?}");
         }
     }
 

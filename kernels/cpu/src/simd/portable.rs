@@ -125,6 +125,11 @@ impl Floats for Portable {
     }
 
     #[inline(always)]
+    fn store_i8(self, target: &mut [i8; LANES], value: Self::F) {
+        *target = value.map(|x| x as i8);
+    }
+
+    #[inline(always)]
     fn transpose(self, vectors: [Self::F; LANES]) -> [Self::F; LANES] {
         from_fn(|i| from_fn(|j| vectors[j][i]))
     }

@@ -1,7 +1,7 @@
 //! Heads that are stored as codes with scales, behind them.
 //!
-//! A head of 8-bit integers is turned into floats once for all queries of a piece, and then read like one that was stored so:
-//! its bits do not depend on who reads it. Rotated heads are read as they lie (`coded`).
+//! A head of 8-bit integers is turned into floats once for many queries of a piece, and then read like one that was stored so;
+//! few queries read it as it lies, with the same bits (`integers`). Rotated heads are read as they lie (`coded`).
 
 use bantam_backend::{KV_BLOCK, KvType};
 use half::f16;
@@ -47,10 +47,7 @@ impl HeadRoom {
             let scale = turbo::encode(isa, ty, dim, self);
             turbo::decode(isa, ty, dim, scale, self);
         } else {
-            for block in self.entries[..dim].chunks_mut(KV_BLOCK) {
-                let scale = q8_0::scale(block);
-                block.iter_mut().for_each(|x| *x = f32::from(q8_0::code(*x, scale)) * scale.to_f32());
-            }
+            with_floats(isa, q8_0::Round(&mut self.entries[..dim]));
         }
     }
 
@@ -76,43 +73,53 @@ impl HeadRoom {
     }
 }
 
-/// Rounds a row and writes it as row `place` of a head.
+/// A run of rows of one head.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    /// The rows, `stride` floats from one to the next.
+    pub(super) x: &'a [f32],
+    pub(super) stride: usize,
+    pub(super) len: usize,
+}
+
+/// Rounds rows and writes them as rows of a head from `place` on.
 ///
 /// # Safety
-/// `head` must be a head of `slot`, and nobody else may touch the row.
+/// `head` must be a head of `slot`, and nobody else may touch these rows of it, which must be there.
 pub(super) unsafe fn store(
     isa: Isa,
-    values: &[f32],
+    rows: Rows<'_>,
     slot: &StateSlot,
     head: *mut u8,
     place: usize,
     room: &mut HeadRoom,
 ) {
-    if slot.ty.code_bits().is_some() {
-        room.put(values, slot.width());
+    if slot.ty.code_bits().is_none() {
+        // SAFETY: as this function's.
+        return with_floats(isa, unsafe { q8_0::Run::new(rows, slot, head, place) });
+    }
+    for (i, x) in rows.x.chunks(rows.stride).take(rows.len).enumerate() {
+        room.put(&x[..slot.dim], slot.width());
         let scale = turbo::encode(isa, slot.ty, slot.dim, room);
         // SAFETY: as this function's.
-        unsafe { turbo::write(slot, head, place, &room.words, scale) };
-    } else {
-        // SAFETY: as this function's.
-        unsafe { q8_0::store(values, slot, head, place) };
+        unsafe { turbo::write(slot, head, place + i, &room.words, scale) };
     }
 }
 
-/// Turns a head into floats of the same layout, `PAGE_ROWS` times [`StateSlot::width`]; rotated heads must be of keys.
+/// Turns the first head into floats of the same layout, `PAGE_ROWS` times [`StateSlot::width`]; rotated heads must be of keys.
 ///
 /// # Safety
-/// `head` must be a head of `slot` that nobody writes to.
-pub(super) unsafe fn unpack(isa: Isa, slot: &StateSlot, head: *const u8, out: &mut [f32]) {
+/// The first must be a head of `slot` that nobody writes to; the second is what will be read next, if that is known.
+pub(super) unsafe fn unpack(isa: Isa, slot: &StateSlot, [head, ahead]: [*const u8; 2], out: &mut [f32]) {
     if slot.is_rotated() {
         with_bits!(slot.ty, BITS => {
             // SAFETY: as this function's.
             let codes = unsafe { Codes::<BITS>::new(slot, head) };
-            with_floats(isa, turbo::Unpack { codes, out });
+            with_floats(isa, turbo::Unpack { codes, out, ahead });
         });
     } else {
         // SAFETY: as this function's.
-        with_floats(isa, unsafe { q8_0::Unpack::new(slot, head, out) });
+        with_floats(isa, unsafe { q8_0::Unpack::new(slot, [head, ahead], out) });
     }
 }
 

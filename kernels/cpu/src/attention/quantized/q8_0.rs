@@ -3,37 +3,139 @@
 use bantam_backend::KV_BLOCK;
 use half::f16;
 
+use super::Rows;
 use crate::{
+    attention::kernels::LINE,
     pool::{PAGE_ROWS, StateSlot},
     simd::{Floats, Kernel, LANES},
 };
 
-/// The scale of a block.
-pub(super) fn scale(values: &[f32]) -> f16 {
-    let greatest = values.iter().fold(0.0f32, |greatest, x| greatest.max(x.abs()));
-    f16::from_f32(greatest / 127.0)
+/// Rounds a block of entries to integers; the bits of their scale.
+#[inline(always)]
+fn round<S: Floats>(s: S, block: &[f32]) -> ([S::F; 2], u16) {
+    let zero = s.splat(0.0);
+    let mut codes = [s.load_some(block, 0.0), s.load_some(block.get(LANES..).unwrap_or_default(), 0.0)];
+    let mut greatest = zero;
+    for x in codes {
+        // What is no number is passed over.
+        greatest = s.max(s.max(x, s.sub(zero, x)), greatest);
+    }
+    let mut half = [0; LANES];
+    s.store_f16(&mut half, s.splat(s.greatest(greatest) / 127.0));
+    let scale = s.load_f16(&half);
+    let inverse = s.select_lt(zero, scale, s.div(s.splat(1.0), scale), zero);
+    for x in &mut codes {
+        *x = s.round(s.max(s.splat(-127.0), s.min(s.splat(127.0), s.mul(*x, inverse))));
+    }
+    (codes, half[0])
 }
 
-/// The integer of a number in a block of this scale.
-pub(super) fn code(x: f32, scale: f16) -> i8 {
-    let inverse = if scale.to_f32() > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
-    (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i8
-}
+/// Rounds a head's entries to the numbers that their integers and scales stand for.
+pub(super) struct Round<'a>(pub(super) &'a mut [f32]);
 
-/// Rounds a row to integers and writes it as row `place` of a head.
-///
-/// # Safety
-/// `head` must be a head of `slot`, and nobody else may touch the row.
-pub(super) unsafe fn store(values: &[f32], slot: &StateSlot, head: *mut u8, place: usize) {
-    for (block, values) in values.chunks(KV_BLOCK).enumerate() {
-        let scale = scale(values);
-        for (i, x) in values.iter().enumerate() {
-            let code = code(*x, scale);
-            // SAFETY: one of the head's codes, and this row's alone.
-            unsafe { head.cast::<i8>().add(slot.entry(place, block * KV_BLOCK + i)).write(code) };
+impl Kernel for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) {
+        for block in self.0.chunks_mut(KV_BLOCK) {
+            let (codes, scale) = round(s, block);
+            let scale = s.load_f16(&[scale; LANES]);
+            for (block, codes) in block.chunks_mut(LANES).zip(codes) {
+                let mut integers = [0; LANES];
+                s.store_i8(&mut integers, codes);
+                s.store_some(block, s.mul(s.load_i8(&integers), scale));
+            }
         }
-        // SAFETY: one of the head's scales, and this row's alone; heads are aligned.
-        unsafe { head.add(slot.scales()).cast::<u16>().add(block * PAGE_ROWS + place).write(scale.to_bits()) };
+    }
+}
+
+/// A run of rows of one head on its way into a page.
+pub(super) struct Run<'a> {
+    rows: Rows<'a>,
+    dim: usize,
+    transposed: bool,
+    /// The place of the first row's first code.
+    codes: *mut i8,
+    /// The place of the first row's first scale.
+    scales: *mut u16,
+}
+
+impl<'a> Run<'a> {
+    /// # Safety
+    /// `head` must be a head of `slot`, and nobody else may touch its rows from `place` on, as many as there are of `rows`,
+    /// which must be there.
+    pub(super) unsafe fn new(rows: Rows<'a>, slot: &StateSlot, head: *mut u8, place: usize) -> Self {
+        // SAFETY: the first numbers of a row that is there; heads are aligned.
+        let (codes, scales) =
+            unsafe { (head.cast::<i8>().add(slot.entry(place, 0)), head.add(slot.scales()).cast::<u16>().add(place)) };
+        Run { rows, dim: slot.dim, transposed: slot.transposed, codes, scales }
+    }
+
+    /// Rounds a block of a row, and writes its scale.
+    #[inline(always)]
+    fn round<S: Floats>(&self, s: S, row: usize, block: usize) -> [S::F; 2] {
+        let entries = &self.rows.x[row * self.rows.stride..][..self.dim][block * KV_BLOCK..];
+        let (codes, scale) = round(s, &entries[..entries.len().min(KV_BLOCK)]);
+        // SAFETY: one of the head's scales, and this row's alone.
+        unsafe { self.scales.add(block * PAGE_ROWS + row).write(scale) };
+        codes
+    }
+
+    /// Writes a block of 16 rows where rows are the fastest axis.
+    #[inline(always)]
+    fn square<S: Floats>(&self, s: S, row: usize, block: usize) {
+        let [mut low, mut high] = [[s.splat(0.0); LANES]; 2];
+        for (i, (low, high)) in low.iter_mut().zip(&mut high).enumerate() {
+            [*low, *high] = self.round(s, row + i, block);
+        }
+        for (half, rows) in [low, high].into_iter().enumerate() {
+            let first = block * KV_BLOCK + half * LANES;
+            for (i, column) in s.transpose(rows).into_iter().enumerate().take(self.dim.saturating_sub(first)) {
+                // SAFETY: these rows' codes of one entry, 16 of a head's, and the caller's alone.
+                let target = unsafe { &mut *self.codes.add((first + i) * PAGE_ROWS + row).cast::<[i8; LANES]>() };
+                s.store_i8(target, column);
+            }
+        }
+    }
+
+    /// Writes a block of a row, code by code or side by side.
+    #[inline(always)]
+    fn row<S: Floats>(&self, s: S, row: usize, block: usize) {
+        let mut codes = [[0; LANES]; 2];
+        for (integers, rounded) in codes.iter_mut().zip(self.round(s, row, block)) {
+            s.store_i8(integers, rounded);
+        }
+        let first = block * KV_BLOCK;
+        let codes = &codes.as_flattened()[..KV_BLOCK.min(self.dim - first)];
+        if self.transposed {
+            for (i, code) in codes.iter().enumerate() {
+                // SAFETY: one of the head's codes, and this row's alone.
+                unsafe { self.codes.add((first + i) * PAGE_ROWS + row).write(*code) };
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe {
+                std::ptr::copy_nonoverlapping(codes.as_ptr(), self.codes.add(row * self.dim + first), codes.len());
+            }
+        }
+    }
+}
+
+impl Kernel for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Floats>(self, s: S) {
+        let squares = if self.transposed { self.rows.len / LANES * LANES } else { 0 };
+        for block in 0..self.dim.div_ceil(KV_BLOCK) {
+            for row in (0..squares).step_by(LANES) {
+                self.square(s, row, block);
+            }
+            for row in squares..self.rows.len {
+                self.row(s, row, block);
+            }
+        }
     }
 }
 
@@ -44,21 +146,23 @@ pub(super) struct Unpack<'a> {
     dim: usize,
     transposed: bool,
     out: &'a mut [f32],
+    /// A head that will be read next, to be fetched meanwhile.
+    ahead: *const u8,
 }
 
 impl<'a> Unpack<'a> {
-    /// `out` gets `PAGE_ROWS × dim` floats.
+    /// `out` gets `PAGE_ROWS × dim` floats of the first head; the second is fetched.
     ///
     /// # Safety
-    /// `head` must be a head of `slot` that nobody writes to.
-    pub(super) unsafe fn new(slot: &StateSlot, head: *const u8, out: &'a mut [f32]) -> Self {
+    /// The first must be a head of `slot` that nobody writes to.
+    pub(super) unsafe fn new(slot: &StateSlot, [head, ahead]: [*const u8; 2], out: &'a mut [f32]) -> Self {
         let (numbers, blocks) = (PAGE_ROWS * slot.dim, slot.dim.div_ceil(KV_BLOCK));
         // SAFETY: a head holds as many codes, and behind them as many scales; heads are aligned.
         let (codes, scales) = unsafe {
             let scales = head.add(slot.scales()).cast::<[u16; PAGE_ROWS]>();
             (std::slice::from_raw_parts(head.cast::<i8>(), numbers), std::slice::from_raw_parts(scales, blocks))
         };
-        Unpack { codes, scales, dim: slot.dim, transposed: slot.transposed, out: &mut out[..numbers] }
+        Unpack { codes, scales, dim: slot.dim, transposed: slot.transposed, out: &mut out[..numbers], ahead }
     }
 }
 
@@ -67,7 +171,11 @@ impl Kernel for Unpack<'_> {
 
     #[inline(always)]
     fn run<S: Floats>(self, s: S) {
+        let lines = (self.codes.len() + size_of_val(self.scales)) / LINE;
         for (block, scales) in self.scales.iter().enumerate() {
+            for line in block * lines / self.scales.len()..(block + 1) * lines / self.scales.len() {
+                s.prefetch(self.ahead.wrapping_add(line * LINE));
+            }
             let entries = block * KV_BLOCK..self.dim.min((block + 1) * KV_BLOCK);
             if self.transposed {
                 let numbers = entries.start * PAGE_ROWS..entries.end * PAGE_ROWS;

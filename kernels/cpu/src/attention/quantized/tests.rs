@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use super::{
     super::{
         coded::{CodeScores, Weigh},
-        kernels::{QUERY_GROUP, Row, Values},
+        element::Single,
+        integers::{Integers, Scales},
+        kernels::{Plain, PlainKeys, QUERY_GROUP, Row, Scores, ValueSource, Values, padded},
     },
     *,
 };
@@ -128,7 +130,7 @@ fn as_floats(isa: Isa, slot: &StateSlot, page: &mut Page) -> Vec<f32> {
         }
     } else {
         // SAFETY: as above.
-        unsafe { unpack(isa, slot, page.head(), &mut floats) };
+        unsafe { unpack(isa, slot, [page.head(), std::ptr::null()], &mut floats) };
     }
     floats
 }
@@ -154,8 +156,9 @@ fn keys_in_codes_score_as_their_floats() {
             let slot = StateSlot { group: 0, offset: 0, heads: 1, dim, ty, stride: 1, transposed: true };
             let (mut page, mut room) = (Page::new(&slot), HeadRoom::new(dim));
             for place in 0..PAGE_ROWS {
+                let rows = Rows { x: &normal(dim, place as u64), stride: dim, len: 1 };
                 // SAFETY: the page holds one head of the slot.
-                unsafe { store(isa, &normal(dim, place as u64), &slot, page.head(), place, &mut room) };
+                unsafe { store(isa, rows, &slot, page.head(), place, &mut room) };
             }
             let floats = as_floats(isa, &slot, &mut page);
             for entry in 0..slot.width() {
@@ -165,12 +168,13 @@ fn keys_in_codes_score_as_their_floats() {
     }
 }
 
-/// One row as each of the ways of reading gives it.
-fn readings(isa: Isa, slot: &StateSlot, rows: &[Vec<f32>]) -> Vec<[Vec<f32>; 3]> {
+/// One row as each of the ways of reading gives it, of rows that are stored in two runs.
+fn readings(isa: Isa, slot: &StateSlot, rows: &[Vec<f32>], cut: usize) -> Vec<[Vec<f32>; 3]> {
     let (mut page, mut room) = (Page::new(slot), HeadRoom::new(slot.dim));
-    for (place, row) in rows.iter().enumerate().rev() {
+    for run in [cut..PAGE_ROWS, 0..cut] {
+        let (place, rows) = (run.start, Rows { x: &rows[run.clone()].concat(), stride: slot.dim, len: run.len() });
         // SAFETY: the page holds one head of the slot.
-        unsafe { store(isa, row, slot, page.head(), place, &mut room) };
+        unsafe { store(isa, rows, slot, page.head(), place, &mut room) };
     }
     let floats = as_floats(isa, slot, &mut page);
     let layout = StateSlot { ty: KvType::F32, dim: slot.width(), ..*slot };
@@ -196,7 +200,7 @@ proptest! {
         ty in prop::sample::select(QUANTIZED.to_vec()),
         transposed in any::<bool>(),
         scale in prop::sample::select(vec![1e-3f32, 1.0, 1e3]),
-        seed in any::<u64>(),
+        (seed, cut) in (any::<u64>(), 0..=PAGE_ROWS),
     ) {
         let slot = StateSlot { group: 0, offset: 0, heads: 1, dim, ty, stride: 1, transposed };
         prop_assert_eq!(slot.head_bytes(), PAGE_ROWS * ty.head_bytes(dim));
@@ -204,7 +208,7 @@ proptest! {
         let rows: Vec<Vec<f32>> = (0..PAGE_ROWS).map(row).collect();
         for isa in paths() {
             let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            for (place, [unpacked, rounded, read]) in readings(isa, &slot, &rows).iter().enumerate() {
+            for (place, [unpacked, rounded, read]) in readings(isa, &slot, &rows, cut).iter().enumerate() {
                 prop_assert_eq!(bits(unpacked), bits(rounded), "{:?}, row {}: unpacked and rounded", isa, place);
                 prop_assert_eq!(bits(unpacked), bits(read), "{:?}, row {}: unpacked and read", isa, place);
             }
@@ -219,6 +223,66 @@ proptest! {
                 let found = distortion(isa, ty, row);
                 prop_assert!(found < most, "{:?} {:?} {}: {}", isa, ty, dim, found);
             }
+        }
+    }
+}
+
+/// A page of rows, its floats, and the scales that stand beside its integers.
+fn integers(isa: Isa, slot: &StateSlot, seed: u64) -> (Page, Vec<f32>, Vec<f32>) {
+    let mut page = Page::new(slot);
+    for place in 0..PAGE_ROWS {
+        let row: Vec<f32> = normal(slot.dim, seed ^ place as u64).into_iter().map(|x| x * (1 + place) as f32).collect();
+        let rows = Rows { x: &row, stride: slot.dim, len: 1 };
+        // SAFETY: the page holds one head of the slot.
+        unsafe { store(isa, rows, slot, page.head(), place, &mut HeadRoom::default()) };
+    }
+    let (floats, mut scales) = (as_floats(isa, slot, &mut page), vec![0.0; PAGE_ROWS * slot.dim]);
+    // SAFETY: as above.
+    with_floats(isa, unsafe { Scales::new(slot, page.head(), &mut scales) });
+    (page, floats, scales)
+}
+
+/// The sums over some of a block's values, in the bits of their floats.
+fn summed<V: ValueSource>(isa: Isa, rows: &[Row], visible: std::ops::Range<usize>, values: V) -> Vec<u32> {
+    let mut sums: Vec<f32> = normal(rows.len() * padded(values.dim()), 3);
+    let (corrections, ahead) = (&*vec![0.75; rows.len()], std::ptr::null());
+    with_floats(isa, Values { rows, corrections, visible, values, sums: &mut sums, ahead });
+    sums.into_iter().map(f32::to_bits).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn integers_are_read_as_their_floats(
+        dim in prop::sample::select(vec![1usize, 8, 16, 24, 37, 64, 80, 96, 128, 256]),
+        count in 1usize..20,
+        visible in (0..PAGE_ROWS).prop_flat_map(|start| (Just(start), start + 1..=PAGE_ROWS)),
+        seed in any::<u64>(),
+    ) {
+        let slot = StateSlot { group: 0, offset: 0, heads: 1, dim, ty: KvType::Q8_0, stride: 1, transposed: true };
+        let queries = normal(count.next_multiple_of(QUERY_GROUP) * dim, seed ^ 99);
+        let (queries, ahead) = (&queries, std::ptr::null());
+        for isa in paths() {
+            let mut scores = [vec![[0.0f32; PAGE_ROWS]; count], vec![[0.0f32; PAGE_ROWS]; count]];
+            let (mut page, floats, scales) = integers(isa, &slot, seed);
+            // SAFETY: the page holds one head of the slot.
+            let keys = unsafe { Integers::new(&slot, page.head(), &scales) };
+            with_floats(isa, Scores { queries, keys, scores: &mut scores[0], ahead });
+            let keys = PlainKeys::<Single>::new(&floats);
+            with_floats(isa, Scores { queries, keys, scores: &mut scores[1], ahead });
+            let [direct, unpacked] = scores.map(|scores| scores.concat().into_iter().map(f32::to_bits).collect::<Vec<_>>());
+            prop_assert_eq!(direct, unpacked, "{:?}: scores", isa);
+
+            let slot = StateSlot { transposed: false, ..slot };
+            let (mut page, floats, scales) = integers(isa, &slot, seed);
+            // SAFETY: as above.
+            let values = unsafe { Integers::new(&slot, page.head(), &scales) };
+            let numbers = normal(count * PAGE_ROWS, seed ^ 7);
+            let rows: &[Row] = numbers.as_chunks().0;
+            let direct = summed(isa, rows, visible.0..visible.1, values);
+            let unpacked = summed(isa, rows, visible.0..visible.1, Plain::<Single> { values: &floats, dim });
+            prop_assert_eq!(direct, unpacked, "{:?}: values", isa);
         }
     }
 }

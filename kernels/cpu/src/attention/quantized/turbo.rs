@@ -10,7 +10,10 @@ use half::f16;
 
 use super::{HeadRoom, rotation::rotate_in};
 use crate::{
-    attention::coded::{Codes, with_bits},
+    attention::{
+        coded::{Codes, with_bits},
+        kernels::LINE,
+    },
     isa::Isa,
     pool::{PAGE_ROWS, StateSlot},
     simd::{Floats, Kernel, LANES, with_floats},
@@ -181,6 +184,8 @@ pub(super) struct Unpack<'a, const BITS: usize> {
     pub(super) codes: Codes<'a, BITS>,
     /// `[entry][row]`.
     pub(super) out: &'a mut [f32],
+    /// A head that will be read next, to be fetched meanwhile.
+    pub(super) ahead: *const u8,
 }
 
 impl<const BITS: usize> Kernel for Unpack<'_, BITS> {
@@ -190,7 +195,10 @@ impl<const BITS: usize> Kernel for Unpack<'_, BITS> {
     fn run<S: Floats>(self, s: S) {
         let (table, scales) = (s.load(&const { levels(BITS) }), self.codes.load_scales(s));
         let columns = self.out.as_chunks_mut::<LANES>().0.as_chunks_mut::<2>().0.as_chunks_mut::<GROUP>().0;
-        for (bytes, columns) in self.codes.columns().iter().zip(columns) {
+        for (group, (bytes, columns)) in self.codes.columns().iter().zip(columns).enumerate() {
+            for line in 0..size_of_val(bytes).div_ceil(LINE) {
+                s.prefetch(self.ahead.wrapping_add(group * size_of_val(bytes) + line * LINE));
+            }
             let words = words_of_rows(bytes);
             for (i, column) in columns.iter_mut().enumerate() {
                 for half in 0..2 {

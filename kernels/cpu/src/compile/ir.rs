@@ -177,6 +177,22 @@ impl Op {
         matches!(self, Op::Convolve { .. } | Op::Delta { .. } | Op::Scan { .. })
     }
 
+    /// Whether members share out the entries of the result, and read the same entries of operands of that size.
+    pub(crate) fn is_entrywise(&self) -> bool {
+        matches!(
+            self,
+            Op::Activate { .. }
+                | Op::Exp { .. }
+                | Op::Glu { .. }
+                | Op::Softcap { .. }
+                | Op::Add { .. }
+                | Op::Mul { .. }
+                | Op::Scale { .. }
+                | Op::Affine { .. }
+                | Op::Combine { .. }
+        )
+    }
+
     /// The operands of which the op reads the rows of all tokens, whatever rows it yields.
     pub(crate) fn whole_operands(&self) -> Vec<ValueId> {
         match self {

@@ -1,6 +1,7 @@
 //! From a graph to a plan that members of a team can run.
 
 mod attributes;
+pub(crate) mod chain;
 mod fuse;
 mod head;
 pub(crate) mod ir;
@@ -63,7 +64,7 @@ pub(crate) fn plan(
     fuse::remove_unused(&mut ir);
     let mut ir = narrow::narrow(ir);
     fuse::fuse(&mut ir);
-    let fast = finish(&ir, schedule::schedule(&ir), max);
+    let fast = finish(&ir, schedule::schedule(&ir, weights, max.members), max);
     Ok((Plans { fast, plain }, limits))
 }
 

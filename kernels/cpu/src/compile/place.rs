@@ -84,8 +84,8 @@ fn private(ir: &Ir, schedule: &Schedule) -> Vec<Option<usize>> {
 fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows, private: &[Option<usize>]) -> Vec<Life> {
     let mut spans: Vec<Option<(usize, usize)>> = vec![None; ir.values.len()];
     for (region, nodes) in schedule.regions.iter().enumerate() {
-        // Without a barrier behind it a region may still be read from when the next one writes.
-        let last = region + usize::from(schedule.joined[region]);
+        // Without a barrier behind it a region may still be read from when the next ones write.
+        let last = region + schedule.joined[region..].iter().take_while(|joined| **joined).count();
         for node in &schedule.nodes[nodes.clone()] {
             for value in node.op.operands().into_iter().chain(node.results.iter().copied()) {
                 let (first, before) = spans[value].unwrap_or((region, last));

@@ -1,14 +1,20 @@
 //! Orders nodes into regions. Within a region all members of the team run freely; between regions stands a barrier.
 //!
-//! A node may share a region with the node whose result it reads only if both cut their work alike, so that each member
-//! reads what it wrote itself ([`items`]). Otherwise it must wait for a barrier.
+//! A node may share a region with the node whose result it reads in two cases:
 //!
-//! In a step of few rows a barrier costs more than rounding them does: there every member rounds all rows for itself, and
-//! goes on without waiting ([`Schedule::joined`]).
+//! - both cut their work alike, so that each member reads what it wrote itself ([`items`]);
+//! - the result is that of a product, and whoever computes a piece of it can go on with the piece at once ([`Chain`]).
+//!
+//! Otherwise it must wait for a barrier. In a step of few rows a barrier costs more than some nodes do: there every member
+//! computes all of their rows for itself, and goes on without waiting ([`Schedule::joined`]).
 
 use std::ops::Range;
 
-use super::ir::{Ir, Node, Op, ValueId};
+use super::{
+    chain::{Chain, Chains},
+    ir::{Ir, Node, Op, Source, ValueId},
+    weights::Weights,
+};
 
 /// Nodes in the order of execution, cut into regions.
 #[derive(Debug, Default)]
@@ -19,6 +25,10 @@ pub(crate) struct Schedule {
     pub(crate) regions: Vec<Range<usize>>,
     /// Of each region, whether no barrier stands behind it in a step of few rows.
     pub(crate) joined: Vec<bool>,
+    /// Products with what is made of their pieces.
+    pub(crate) chains: Vec<Chain>,
+    /// Of each node, which of `chains` it belongs to.
+    pub(crate) chain_of: Vec<Option<usize>>,
 }
 
 impl Schedule {
@@ -29,78 +39,116 @@ impl Schedule {
     }
 }
 
-/// Orders the nodes so that few regions suffice: each takes every node that can run in it.
-pub(crate) fn schedule(ir: &Ir) -> Schedule {
+/// Orders the nodes so that few regions suffice: each takes every node that can run in it. `members` is the size of the
+/// team, which chains must leave enough pieces for.
+pub(crate) fn schedule(ir: &Ir, weights: &Weights, members: usize) -> Schedule {
     let producers = ir.producers();
+    let mut chains = Chains::new(ir, weights, members);
     let mut region_of: Vec<Option<usize>> = vec![None; ir.nodes.len()];
     let mut waiting: Vec<usize> = (0..ir.nodes.len()).collect();
+    let mut order = Vec::new();
     let mut out = Schedule::default();
     while !waiting.is_empty() {
-        let region = out.regions.len();
-        let start = out.nodes.len();
+        let (region, start) = (out.regions.len(), order.len());
         waiting.retain(|&i| {
-            let node = &ir.nodes[i];
-            let fits = node.op.operands().into_iter().all(|v| match producers[v] {
-                None => true,
-                Some(p) => match region_of[p] {
-                    None => false,
-                    Some(r) => r < region || may_follow(ir, &ir.nodes[p], node, v),
-                },
-            });
-            if fits {
-                region_of[i] = Some(region);
-                out.nodes.push(node.clone());
+            let mut here = Vec::new();
+            let known = ir.nodes[i].op.operands().into_iter().filter_map(|v| Some((v, producers[v]?)));
+            for (value, producer) in known {
+                match region_of[producer] {
+                    None => return true,
+                    Some(earlier) if earlier < region => {}
+                    Some(_) => here.push((value, producer)),
+                }
             }
-            !fits
+            let shares = |(value, producer): &(ValueId, usize)| {
+                !chains.has(*producer) && may_follow(ir, &ir.nodes[*producer], &ir.nodes[i], *value)
+            };
+            if !here.iter().all(shares) && !chains.join(i, &here) {
+                return true;
+            }
+            region_of[i] = Some(region);
+            order.push(i);
+            false
         });
-        if out.nodes.len() == start {
+        if order.len() == start {
             // Only an IR that is no acyclic graph gets here; the checker refuses those before.
             break;
         }
-        out.regions.push(start..out.nodes.len());
+        out.regions.push(start..order.len());
     }
-    out.joined = joined(&out);
+    out.nodes = order.iter().map(|i| ir.nodes[*i].clone()).collect();
+    (out.chains, out.chain_of) = chains.in_order(&order);
+    out.joined = joined(ir, &out);
     out
 }
 
-/// Regions that only round, and have another one behind them.
-fn joined(schedule: &Schedule) -> Vec<bool> {
-    let rounds =
-        |region: &Range<usize>| schedule.nodes[region.clone()].iter().all(|node| matches!(node.op, Op::Quantize(_)));
+/// Regions of what members can do for themselves at little cost, which have another one behind them.
+fn joined(ir: &Ir, schedule: &Schedule) -> Vec<bool> {
+    let is_cheap = |node: &Node| {
+        matches!(node.op, Op::Quantize(_) | Op::Norm { .. } | Op::Route { .. } | Op::Assign { .. })
+            && node.results.iter().all(|result| !ir.outputs().any(|output| output == *result))
+    };
     let last = schedule.regions.len().saturating_sub(1);
-    schedule.regions.iter().enumerate().map(|(i, region)| i < last && rounds(region)).collect()
+    let regions = schedule.regions.iter().enumerate();
+    regions.map(|(i, region)| i < last && schedule.nodes[region.clone()].iter().all(is_cheap)).collect()
 }
 
 /// The nodes in the order of the IR, each in a region of its own.
 pub(crate) fn one_by_one(ir: &Ir) -> Schedule {
-    let regions = (0..ir.nodes.len()).map(|i| i..i + 1).collect();
-    Schedule { nodes: ir.nodes.clone(), regions, joined: vec![false; ir.nodes.len()] }
+    let count = ir.nodes.len();
+    Schedule {
+        nodes: ir.nodes.clone(),
+        regions: (0..count).map(|i| i..i + 1).collect(),
+        joined: vec![false; count],
+        chains: Vec::new(),
+        chain_of: vec![None; count],
+    }
 }
 
 /// Whether `reader` may read `value` in the region in which `writer` yields it.
 fn may_follow(ir: &Ir, writer: &Node, reader: &Node, value: ValueId) -> bool {
     match (items(ir, writer), items(ir, reader)) {
-        (Some(w), Some(r)) => w == r && own_operand(&reader.op) == Some(value),
+        (Some(w), Some(r)) => w == r && own_operands(&reader.op).contains(&value),
         _ => false,
     }
 }
 
-/// For nodes whose members share out `rows × items` in order, each item being the same part of the row of the
-/// [`own_operand`] and of the result: the items of a row.
-pub(crate) fn items(ir: &Ir, node: &Node) -> Option<usize> {
-    let own = own_operand(&node.op)?;
+/// How a node's work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Items {
+    /// Into so many runs of a row.
+    Runs(usize),
+    /// Into entries, of which a row has so many.
+    Entries(usize),
+}
+
+/// For nodes whose members share out the rows' items in order, each item being the same part of the rows of the
+/// [`own_operands`] and of the result: how rows are cut.
+fn items(ir: &Ir, node: &Node) -> Option<Items> {
+    let result = &ir.values[*node.results.first()?];
     match &node.op {
-        Op::Norm { norm, .. } => Some(ir.values[own].width / norm.group),
-        Op::Rope { turning, .. } => Some(ir.values[own].width / turning.head_dim),
-        Op::Store { slot, .. } => Some(slot.heads),
+        Op::Norm { norm, .. } => Some(Items::Runs(result.width / norm.group)),
+        Op::Rope { turning, .. } => Some(Items::Runs(result.width / turning.head_dim)),
+        Op::Store { slot, .. } => Some(Items::Runs(slot.heads)),
+        op if op.is_entrywise() => Some(Items::Entries(result.per_row * result.width)),
         _ => None,
     }
 }
 
-/// The operand of which a member reads just its own items.
-fn own_operand(op: &Op) -> Option<ValueId> {
+/// The operands of which a member reads just its own items.
+pub(super) fn own_operands(op: &Op) -> Vec<ValueId> {
     match op {
-        Op::Norm { x, .. } | Op::Rope { x, .. } | Op::Store { x, .. } => Some(*x),
-        _ => None,
+        Op::Norm { x, .. }
+        | Op::Rope { x, .. }
+        | Op::Store { x, .. }
+        | Op::Activate { x, .. }
+        | Op::Exp { x }
+        | Op::Softcap { x, .. }
+        | Op::Scale { x, .. }
+        | Op::Affine { x, .. }
+        | Op::Quantize(Source::Plain(x))
+        | Op::Mul { a: x, .. } => vec![*x],
+        Op::Add { a, b } | Op::Glu { gate: a, up: b, .. } | Op::Quantize(Source::Glu(a, b, _)) => vec![*a, *b],
+        _ => Vec::new(),
     }
 }

@@ -4,19 +4,19 @@
 //! `[active] [expert; experts] [start; experts + 1] [entry; n] [row; n]`: how many experts have entries, which, where the
 //! entries of each of these start, the entries sorted by expert, and their rows.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use super::{
     linear::{activations, columns_of},
     turn::Turn,
 };
 use crate::{
-    compile::ir::{Op, ValueId},
+    compile::{chain::EXPERT_TILES, ir::Op},
     linear::{Batch, Output, matmul},
 };
-
-/// Most tiles of an expert's matrix that one claim takes.
-const TILES: usize = 16;
 
 /// Integers of an assignment before its entries.
 pub(crate) fn header(experts: usize) -> usize {
@@ -122,46 +122,59 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// Operands of a product.
-pub(super) struct Product {
-    pub(super) x: ValueId,
-    pub(super) assigned: ValueId,
-    pub(super) matrix: usize,
-    /// Index of the factors of experts.
-    pub(super) scale: Option<usize>,
-    /// Whether `x` has a row per entry, not per row.
-    pub(super) own_rows: bool,
+/// Some columns of an expert's product.
+pub(super) struct Piece<'a> {
+    /// The expert.
+    id: usize,
+    /// Its entries.
+    pub(super) entries: &'a [u32],
+    /// Their rows.
+    rows: &'a [u32],
+    tiles: Range<usize>,
+    pub(super) columns: Range<usize>,
 }
 
-/// Multiplies experts with their rows, as many pieces as this member gets hold of.
-pub(super) fn multiply(turn: &Turn<'_>, product: &Product) {
-    let matrix = &turn.frame.weights.matrices[product.matrix];
-    let assignment = Assignment::new(turn.read(product.assigned), matrix.matrices());
-    let (input, scratch) = (activations(turn, product.x, matrix.cols()), &mut turn.scratch().linear);
-    let scale = product.scale.map(|s| turn.frame.weights.vectors[s].as_slice());
-    let out = turn.out::<f32>(0);
-    // SAFETY: the floats are the result's.
-    let output = unsafe { Output::from_raw(out.start(), out.len(), matrix.rows()) };
-    let pieces = matrix.tiles().div_ceil(TILES);
+/// Takes as many pieces of a product as this member gets hold of.
+pub(super) fn pieces(turn: &Turn<'_>, compute: impl Fn(&Piece<'_>)) {
+    let Op::Experts { assigned, matrix, .. } = *turn.op() else { return };
+    let matrix = &turn.frame.weights.matrices[matrix];
+    let assignment = Assignment::new(turn.read(assigned), matrix.matrices());
+    let pieces = matrix.tiles().div_ceil(EXPERT_TILES);
     while let Some(unit) = turn.claims().next(assignment.experts.len() * pieces) {
         let (expert, piece) = (unit / pieces, unit % pieces);
         let range = assignment.starts[expert] as usize..assignment.starts[expert + 1] as usize;
-        let entries = &assignment.entries[range.clone()];
-        let gather = if product.own_rows { entries } else { &assignment.rows[range] };
-        let batch = Batch { input, rest: None, rows: entries.len(), gather: Some(gather), scatter: Some(entries) };
-        let tiles = piece * TILES..((piece + 1) * TILES).min(matrix.tiles());
-        let id = assignment.experts[expert] as usize;
-        // SAFETY: a piece is claimed once; the entries of experts and the tiles of pieces are disjoint.
-        let done = unsafe { matmul(matrix, id, &batch, &output, tiles.clone(), scratch) };
-        assert!(done.is_ok(), "{done:?}");
-        let Some(factor) = scale.map(|s| s[id]) else { continue };
-        let columns = columns_of(matrix, &tiles);
-        for entry in entries {
-            let start = *entry as usize * matrix.rows();
-            // SAFETY: what was just written here.
-            let out = unsafe { out.part(start + columns.start..start + columns.end) };
-            out.iter_mut().for_each(|y| *y *= factor);
-        }
+        let tiles = piece * EXPERT_TILES..((piece + 1) * EXPERT_TILES).min(matrix.tiles());
+        compute(&Piece {
+            id: assignment.experts[expert] as usize,
+            entries: &assignment.entries[range.clone()],
+            rows: &assignment.rows[range],
+            columns: columns_of(matrix, &tiles),
+            tiles,
+        });
+    }
+}
+
+/// Computes a piece of a product.
+pub(super) fn piece(turn: &Turn<'_>, piece: &Piece<'_>) {
+    let Op::Experts { x, matrix, scale, own_rows, .. } = *turn.op() else { return };
+    let matrix = &turn.frame.weights.matrices[matrix];
+    let Piece { id, entries, rows, tiles, columns } = piece;
+    let gather = if own_rows { entries } else { rows };
+    let input = activations(turn, x, matrix.cols());
+    let batch = Batch { input, rest: None, rows: entries.len(), gather: Some(gather), scatter: Some(entries) };
+    let out = turn.out::<f32>(0);
+    // SAFETY: the floats are the result's; a piece is claimed once, and entries of experts and tiles of pieces are disjoint.
+    let done = unsafe {
+        let output = Output::from_raw(out.start(), out.len(), matrix.rows());
+        matmul(matrix, *id, &batch, &output, tiles.clone(), &mut turn.scratch().linear)
+    };
+    assert!(done.is_ok(), "{done:?}");
+    let Some(factor) = scale.map(|s| turn.frame.weights.vectors[s][*id]) else { return };
+    for entry in *entries {
+        let start = *entry as usize * matrix.rows();
+        // SAFETY: what was just written here.
+        let out = unsafe { out.part(start + columns.start..start + columns.end) };
+        out.iter_mut().for_each(|y| *y *= factor);
     }
 }
 

@@ -4,20 +4,10 @@ use std::ops::Range;
 
 use super::{elementwise, turn::Turn};
 use crate::{
-    compile::ir::{Entry, ValueId},
+    compile::ir::{Entry, Op, ValueId},
     linear::{Activations, Batch, Output, PackedMatrix, QBlock, Scratch, matmul, partition},
     simd::LANES,
 };
-
-/// Operands of a product.
-pub(super) struct Product {
-    pub(super) x: ValueId,
-    pub(super) matrix: usize,
-    pub(super) bias: Option<usize>,
-    pub(super) add: Option<ValueId>,
-    /// Whether `x` is rounded twice.
-    pub(super) twice: bool,
-}
 
 /// Work, in bytes of weights times rows, from which members take pieces as they get to them: where other programs hold
 /// one of them up, the others go on. Below it, taking pieces costs more than a member can lose.
@@ -26,28 +16,48 @@ const LARGE: usize = 1 << 20;
 const PIECES: usize = 4;
 
 /// Computes this member's columns of the product.
-pub(super) fn linear(turn: &Turn<'_>, product: &Product) {
-    let matrix = &turn.frame.weights.matrices[product.matrix];
+pub(super) fn linear(turn: &Turn<'_>) {
+    let Op::Linear { matrix, .. } = *turn.op() else { return };
+    let matrix = &turn.frame.weights.matrices[matrix];
     let tiles = matrix.tiles() * matrix.matrices();
-    let members = turn.member.threads();
-    let scratch = &mut turn.scratch().linear;
     let work = matrix.bytes().saturating_mul(turn.rows());
-    if members == 1 || work < LARGE {
-        return columns(turn, product, partition(tiles, members, turn.member.index()), scratch);
+    pieces(turn, work, tiles.div_ceil(2), |parts, part| columns(turn, partition(tiles, parts, part)));
+}
+
+/// Shares out a product: `compute(parts, part)` does one of `parts` parts. There are `units` that no part can be less than.
+pub(super) fn pieces(turn: &Turn<'_>, work: usize, units: usize, compute: impl Fn(usize, usize)) {
+    let members = turn.member.threads();
+    // Where units are few, members that got less of one product take more of another.
+    if members == 1 || (work < LARGE && units >= PIECES * members) {
+        return compute(members, turn.member.index());
     }
-    while let Some(piece) = turn.claims().next(PIECES * members) {
-        columns(turn, product, partition(tiles, PIECES * members, piece), scratch);
+    let parts = units.min(PIECES * members);
+    while let Some(part) = turn.claims().next(parts) {
+        compute(parts, part);
     }
 }
 
 /// Computes the columns of some tiles, counted over all matrices, which no other member computes.
-fn columns(turn: &Turn<'_>, product: &Product, tiles: Range<usize>, scratch: &mut Scratch) {
-    let matrix = &turn.frame.weights.matrices[product.matrix];
+pub(super) fn columns(turn: &Turn<'_>, tiles: Range<usize>) {
+    let Op::Linear { x, matrix, bias, add, twice } = *turn.op() else { return };
+    let product = Product { x, matrix, bias, add, twice };
+    let matrix = &turn.frame.weights.matrices[matrix];
+    let scratch = &mut turn.scratch().linear;
     let first = tiles.start;
     for (head, part) in elementwise::runs(tiles, matrix.tiles()) {
         let start = head * matrix.tiles();
-        head_columns(turn, product, head, first + part.start - start..first + part.end - start, scratch);
+        head_columns(turn, &product, head, first + part.start - start..first + part.end - start, scratch);
     }
+}
+
+/// Operands of a product.
+struct Product {
+    x: ValueId,
+    matrix: usize,
+    bias: Option<usize>,
+    add: Option<ValueId>,
+    /// Whether `x` is rounded twice.
+    twice: bool,
 }
 
 /// Computes the columns of some tiles of matrix `head`.

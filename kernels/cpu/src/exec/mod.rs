@@ -1,6 +1,7 @@
 //! Runs nodes: each member does its share.
 
 mod attention;
+mod chain;
 mod elementwise;
 pub(crate) mod experts;
 pub(crate) mod frame;
@@ -41,6 +42,15 @@ const GRAIN: usize = 256;
 /// All members must run the same nodes in the order of the plan, with the plan's barriers between them, on a step that
 /// was checked against the pools.
 pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
+    if let Some(chain) = frame.plan.schedule.chain_of[index] {
+        let chain = &frame.plan.schedule.chains[chain];
+        // Its first product stands for all of it.
+        if chain.products.first() == Some(&index) {
+            // SAFETY: as this function's.
+            unsafe { chain::run(frame, member, chain) };
+        }
+        return;
+    }
     // SAFETY: as this function's.
     let turn = unsafe { Turn::new(frame, member, index) };
     if turn.rows() == 0 && !turn.op().is_recurrent() {
@@ -70,16 +80,13 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
             rotate(&turn, &rotation, *x);
         }
         Op::Norm { x, norm } => {
-            let share = member.share(turn.rows() * turn.width() / norm.group, 1);
+            let share = turn.share(turn.rows() * turn.width() / norm.group, 1);
             let x = &turn.read(*x)[share.start * norm.group..share.end * norm.group];
             norm::norm(frame, norm, x, share.clone(), turn.own(share, norm.group));
         }
         Op::Quantize(source) => quantize::quantize(&turn, *source),
         Op::QuantizeTwice(x) => quantize::quantize_twice(&turn, *x),
-        Op::Linear { x, matrix, bias, add, twice } => {
-            let (x, matrix, bias, add, twice) = (*x, *matrix, *bias, *add, *twice);
-            linear::linear(&turn, &linear::Product { x, matrix, bias, add, twice });
-        }
+        Op::Linear { .. } => linear::linear(&turn),
         Op::Store { x, slot } => keep(&turn, *x, slot),
         Op::StoreOpen { x, gate, bias, pool } => pool::store(&turn, *x, *gate, *bias, pool),
         Op::Pool { pool, .. } => pool::pool(&turn, pool),
@@ -90,14 +97,12 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
         Op::Assign { ids, experts } => {
             if let Some(out) = turn.alone() {
                 experts::assign(turn.read(*ids), *experts, frame.width(*ids), out);
-                frame.tally.add(index, out, *experts);
+                if member.index() == 0 {
+                    frame.tally.add(index, out, *experts);
+                }
             }
         }
-        Op::Experts { x, assigned, matrix, scale, own_rows } => {
-            let (x, assigned, matrix, scale, own_rows) = (*x, *assigned, *matrix, *scale, *own_rows);
-            let product = experts::Product { x, assigned, matrix, scale, own_rows };
-            experts::multiply(&turn, &product);
-        }
+        Op::Experts { .. } => experts::pieces(&turn, |piece| experts::piece(&turn, piece)),
         Op::Select(x) => match frame.plan.values[*x].entry {
             Entry::Float | Entry::Integer => select::<u32>(&turn, *x),
             Entry::Block => select::<QBlock>(&turn, *x),
@@ -173,14 +178,17 @@ fn dot(turn: &Turn<'_>, a: ValueId, b: ValueId, groups: usize) {
 
 /// Writes rows to a state.
 fn keep(turn: &Turn<'_>, x: ValueId, slot: &StateSlot) {
-    let (pool, step) = (&turn.frame.pools[slot.group], (turn.frame.step, turn.row_map()));
-    let room = turn.scratch().piece.head_room();
     // The cut of what made `x`: there may be no barrier between.
     let items = turn.member.share(turn.rows() * slot.heads, 1);
-    for part in rectangles(items, slot.heads) {
-        // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
-        unsafe { store::store(turn.read(x), (pool, slot), step, part, turn.frame.isa, room) }
-    }
+    rectangles(items, slot.heads).into_iter().for_each(|part| keep_heads(turn, x, slot, part));
+}
+
+/// Writes some heads of some rows to a state.
+fn keep_heads(turn: &Turn<'_>, x: ValueId, slot: &StateSlot, part: (Range<usize>, Range<usize>)) {
+    let (pool, step) = (&turn.frame.pools[slot.group], (turn.frame.step, turn.row_map()));
+    let room = turn.scratch().piece.head_room();
+    // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
+    unsafe { store::store(turn.read(x), (pool, slot), step, part, turn.frame.isa, room) }
 }
 
 /// The rows and heads of items (row, head): the rest of a row, whole rows, the start of a row.

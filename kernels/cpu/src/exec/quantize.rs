@@ -1,25 +1,40 @@
 //! Rounding of activations to 8 bits, with what can be computed on the way.
 
+use std::ops::Range;
+
 use super::{elementwise::Map, frame::Frame, norm, turn::Turn};
 use crate::{
-    compile::ir::{Source, ValueId},
+    compile::ir::{Gating, RunNorm, Source, ValueId},
+    isa::Isa,
     linear::{QBlock, quantize_row},
 };
 
 /// Blocks that are computed before they are rounded.
-const CHUNK: usize = 16;
+const CHUNK: usize = 4;
+/// Blocks that members share out in multiples of.
+const GRAIN: usize = 16;
 
 /// Writes this member's share of the blocks, or all of them where each has its own.
 pub(super) fn quantize(turn: &Turn<'_>, source: Source) {
-    let per_row = turn.width();
-    let blocks = turn.rows() * per_row;
-    let share = if turn.is_private() { 0..blocks } else { turn.member.share(blocks, CHUNK.min(per_row)) };
+    let (per_row, runs) = (turn.width(), Runs::new(turn, source));
+    let share = turn.share(turn.rows() * per_row, GRAIN.min(per_row));
     let mut start = share.start;
     while start < share.end {
         let (row, block) = (start / per_row, start % per_row);
         let len = (per_row - block).min(share.end - start);
-        row_part(turn, source, row, block * QBlock::LEN, turn.own(start..start + len, 1));
+        runs.round(row, block * QBlock::LEN, turn.own(start..start + len, 1));
         start += len;
+    }
+}
+
+/// Writes the blocks of columns `columns` of some runs.
+pub(super) fn columns(turn: &Turn<'_>, source: Source, rows: impl Iterator<Item = usize>, columns: &Range<usize>) {
+    let (per_row, runs, out) = (turn.width(), Runs::new(turn, source), turn.out(0));
+    let blocks = columns.start / QBlock::LEN..columns.end.div_ceil(QBlock::LEN);
+    for row in rows {
+        // SAFETY: this member alone takes these columns.
+        let out = unsafe { out.part(row * per_row + blocks.start..row * per_row + blocks.end) };
+        runs.round(row, columns.start, out);
     }
 }
 
@@ -43,46 +58,66 @@ pub(super) fn quantize_twice(turn: &Turn<'_>, x: ValueId) {
     }
 }
 
-/// Writes the blocks of run `row` from column `column` on.
-fn row_part(turn: &Turn<'_>, source: Source, row: usize, column: usize, out: &mut [QBlock]) {
-    let frame = turn.frame;
-    let row_of = |value: ValueId| {
-        let entries = turn.read::<f32>(value);
-        let len = entries.len() / turn.rows();
-        &entries[row * len..][..len]
-    };
-    match source {
-        Source::Plain(x) => {
-            let x = &row_of(x)[column..];
-            quantize_row(frame.isa, &x[..x.len().min(out.len() * QBlock::LEN)], out);
-        }
-        Source::Norm(x, norm) => {
-            let x = row_of(x);
-            let weight = norm.weight.map(|w| &frame.weights.vectors[w][column..]);
-            let factor = norm::factor(frame.isa, x, &norm);
-            let compute = |at: usize, out: &mut [f32]| {
-                norm::apply(frame.isa, &x[column + at..], factor, weight.map(|w| &w[at..]), out);
-            };
-            in_chunks(frame, x.len() - column, out, compute);
-        }
-        Source::Glu(gate, up, gating) => {
-            let (gate, up) = (&row_of(gate)[column..], &row_of(up)[column..]);
-            let compute = |at: usize, out: &mut [f32]| {
-                let range = at..at + out.len();
-                Map::Glu(&gate[range.clone()], &up[range], gating).apply(frame.isa, out);
-            };
-            in_chunks(frame, gate.len(), out, compute);
+/// What is rounded, in runs of `len` entries.
+struct Runs<'a> {
+    frame: &'a Frame<'a>,
+    entries: Entries<'a>,
+    len: usize,
+}
+
+/// [`Source`], to be read.
+enum Entries<'a> {
+    Plain(&'a [f32]),
+    Norm(&'a [f32], RunNorm),
+    Glu(&'a [f32], &'a [f32], Gating),
+}
+
+impl<'a> Runs<'a> {
+    fn new(turn: &Turn<'a>, source: Source) -> Self {
+        let (entries, all) = match source {
+            Source::Plain(x) => (Entries::Plain(turn.read(x)), turn.read::<f32>(x).len()),
+            Source::Norm(x, norm) => (Entries::Norm(turn.read(x), norm), turn.read::<f32>(x).len()),
+            Source::Glu(gate, up, gating) => {
+                (Entries::Glu(turn.read(gate), turn.read(up), gating), turn.read::<f32>(gate).len())
+            }
+        };
+        Runs { frame: turn.frame, entries, len: all / turn.rows() }
+    }
+
+    /// Writes the blocks of run `run` from column `column` on.
+    fn round(&self, run: usize, column: usize, out: &mut [QBlock]) {
+        let (frame, isa) = (self.frame, self.frame.isa);
+        let row = run * self.len..(run + 1) * self.len;
+        let part = row.start + column..(row.start + column + out.len() * QBlock::LEN).min(row.end);
+        match self.entries {
+            Entries::Plain(x) => quantize_row(isa, &x[part], out),
+            Entries::Norm(x, norm) => {
+                let weight = norm.weight.map(|w| &frame.weights.vectors[w][column..]);
+                let (factor, x) = (norm::factor(isa, &x[row], &norm), &x[part]);
+                let compute = |at: usize, out: &mut [f32]| {
+                    norm::apply(isa, &x[at..], factor, weight.map(|w| &w[at..]), out);
+                };
+                in_chunks(isa, x.len(), out, compute);
+            }
+            Entries::Glu(gate, up, gating) => {
+                let (gate, up) = (&gate[part.clone()], &up[part]);
+                let compute = |at: usize, out: &mut [f32]| {
+                    let range = at..at + out.len();
+                    Map::Glu(&gate[range.clone()], &up[range], gating).apply(isa, out);
+                };
+                in_chunks(isa, gate.len(), out, compute);
+            }
         }
     }
 }
 
 /// Rounds `len` entries that `compute(first, out)` yields, as far as `out` has blocks for them.
-fn in_chunks(frame: &Frame<'_>, len: usize, out: &mut [QBlock], compute: impl Fn(usize, &mut [f32])) {
+fn in_chunks(isa: Isa, len: usize, out: &mut [QBlock], compute: impl Fn(usize, &mut [f32])) {
     let mut buffer = [0.0; CHUNK * QBlock::LEN];
     for (i, blocks) in out.chunks_mut(CHUNK).enumerate() {
         let at = i * buffer.len();
         let entries = &mut buffer[..(blocks.len() * QBlock::LEN).min(len - at)];
         compute(at, entries);
-        quantize_row(frame.isa, entries, blocks);
+        quantize_row(isa, entries, blocks);
     }
 }

@@ -21,7 +21,7 @@ const LEAST_SUM: f32 = 1e-20;
 
 /// Chooses experts for this member's share of the rows, or takes the choice `given`.
 pub(super) fn route(turn: &Turn<'_>, outputs: ValueId, given: Option<ValueId>, choose: &Choose) {
-    let (rows, experts, used) = (turn.member.share(turn.rows(), 1), turn.frame.width(outputs), choose.used);
+    let (rows, experts, used) = (turn.share(turn.rows(), 1), turn.frame.width(outputs), choose.used);
     let bias = choose.bias.map(|b| turn.frame.weights.vectors[b].as_slice());
     let outputs = &turn.read::<f32>(outputs)[rows.start * experts..rows.end * experts];
     let given = given.map(|ids| &turn.read::<u32>(ids)[rows.start * used..rows.end * used]);

@@ -48,6 +48,11 @@ impl<'a> Turn<'a> {
         self.frame.private(self.result(0)).is_some()
     }
 
+    /// This member's share of `items`, or all of them where each member computes the first result for itself.
+    pub(super) fn share(&self, items: usize, grain: usize) -> Range<usize> {
+        if self.is_private() { 0..items } else { self.member.share(items, grain) }
+    }
+
     /// What the rows of the first result stand for.
     pub(super) fn row_map(&self) -> &'a RowMap {
         self.frame.row_map(self.result(0))
@@ -79,12 +84,12 @@ impl<'a> Turn<'a> {
         unsafe { self.out(number).part(rows.start * width..rows.end * width) }
     }
 
-    /// All of the first result, for the one member that computes it alone.
+    /// All of the first result, for the one member that computes it alone, or for each where each has its own.
     #[allow(clippy::mut_from_ref, reason = "only one member gets it, once")]
     pub(super) fn alone<T>(&self) -> Option<&'a mut [T]> {
         let out = self.out(0);
-        // SAFETY: all other members get nothing.
-        (self.member.index() == 0).then(|| unsafe { out.part(0..out.len()) })
+        // SAFETY: all other members get nothing, or what is theirs.
+        (self.is_private() || self.member.index() == 0).then(|| unsafe { out.part(0..out.len()) })
     }
 
     /// Pieces of this node that have been taken.

@@ -25,8 +25,11 @@ use std::{
 use self::size::Size;
 use crate::os::CoreWaits;
 
-/// How long a worker spins for the next job before it parks.
+/// How long a worker spins for the next job before it offers its core to others.
 const SPIN_BETWEEN_JOBS: Duration = Duration::from_micros(20);
+/// How long it then goes on offering it before it parks. Between two steps tokens are chosen and sent, which takes less;
+/// waking a parked thread may take as long again.
+const OFFER_BETWEEN_JOBS: Duration = Duration::from_micros(500);
 /// How long a member spins at a barrier before it offers its core to others.
 const SPIN_AT_BARRIER: Duration = Duration::from_micros(50);
 /// How often it does so before it parks.
@@ -335,7 +338,7 @@ fn next_job(shared: &Shared, index: usize, seen: Call) -> Option<Call> {
     let called =
         || Some(Call::of(shared.call.0.load(Ordering::SeqCst))).filter(|call| *call != seen && call.is_for(index));
     let ready = || called().is_some() || shared.stop.load(Ordering::SeqCst);
-    if !spin(SPIN_BETWEEN_JOBS, ready) {
+    if !spin(SPIN_BETWEEN_JOBS, ready) && !offer(OFFER_BETWEEN_JOBS, ready) {
         shared.park(index, ready);
     }
     called()
@@ -372,6 +375,18 @@ fn spin(limit: Duration, done: impl Fn() -> bool) -> bool {
             return false;
         }
     }
+}
+
+/// Lets other threads have the core until `done`, for at most `limit`; says whether it is.
+fn offer(limit: Duration, done: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < limit {
+        std::thread::yield_now();
+        if done() {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]

@@ -1,0 +1,173 @@
+//! Chains: products, and what is made of their results piece by piece while a piece lies in a cache.
+//!
+//! A piece is a run of columns of the result, in all rows. The queries' heads are normalised and turned, keys and values
+//! stored, the gate and the way up joined and rounded by the member that has just computed them: no barrier, and no way to
+//! memory and back.
+
+use super::{
+    ir::{Ir, Node, Op, Source, ValueId},
+    schedule::own_operands,
+    weights::Weights,
+};
+use crate::{
+    linear::{PackedMatrix, QBlock},
+    simd::LANES,
+};
+
+/// Products whose results have equal columns, with the nodes that follow on each piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// The products.
+    pub(crate) products: Vec<usize>,
+    /// What follows, in order.
+    pub(crate) tail: Vec<usize>,
+    /// Tiles that a piece is a multiple of.
+    pub(crate) grain: usize,
+}
+
+/// Tiles of an expert's matrix that are a piece.
+pub(crate) const EXPERT_TILES: usize = 16;
+
+/// The chains of an IR as they grow.
+pub(super) struct Chains<'a> {
+    ir: &'a Ir,
+    weights: &'a Weights,
+    members: usize,
+    /// Nodes are those of the IR. A chain that another one has taken in is empty.
+    chains: Vec<Chain>,
+    chain_of: Vec<Option<usize>>,
+}
+
+impl<'a> Chains<'a> {
+    pub(super) fn new(ir: &'a Ir, weights: &'a Weights, members: usize) -> Self {
+        Chains { ir, weights, members, chains: Vec::new(), chain_of: vec![None; ir.nodes.len()] }
+    }
+
+    /// Whether a node belongs to a chain.
+    pub(super) fn has(&self, node: usize) -> bool {
+        self.chain_of[node].is_some()
+    }
+
+    /// Puts node `i` at the end of the chain that yields the operands `here`, each with its producer, if there is one.
+    pub(super) fn join(&mut self, i: usize, here: &[(ValueId, usize)]) -> bool {
+        let Some(joined) = self.joined(i, here) else { return false };
+        for node in joined.products.iter().chain(&joined.tail) {
+            if let Some(old) = self.chain_of[*node].replace(self.chains.len()) {
+                self.chains[old].products.clear();
+            }
+        }
+        self.chains.push(joined);
+        true
+    }
+
+    /// The chain that node `i` would be the end of.
+    fn joined(&self, i: usize, here: &[(ValueId, usize)]) -> Option<Chain> {
+        let node = &self.ir.nodes[i];
+        let own = own_operands(&node.op);
+        let grain = self.grain(node)?;
+        let mut joined = Chain { products: Vec::new(), tail: Vec::new(), grain };
+        for (value, producer) in here {
+            if !own.contains(value) || self.space(*value) != self.space(*node.results.first()?) {
+                return None;
+            }
+            match self.chain_of[*producer] {
+                Some(chain) if joined.products == self.chains[chain].products => {}
+                Some(chain) if joined.products.is_empty() => {
+                    let known = &self.chains[chain];
+                    joined = Chain { grain: common_multiple(grain, known.grain), ..known.clone() };
+                }
+                None if joined.tail.is_empty() && self.may_lead(*producer, &joined.products) => {
+                    joined.products.push(*producer);
+                }
+                _ => return None,
+            }
+        }
+        joined.tail.push(i);
+        self.leaves_enough_pieces(&joined).then_some(joined)
+    }
+
+    /// Rows of a value: its space, and how many per row of that.
+    fn space(&self, value: ValueId) -> (bantam_graph::Rows, usize) {
+        let value = &self.ir.values[value];
+        (value.rows, value.per_row)
+    }
+
+    /// Tiles that pieces must be multiples of for a node to follow on them; none if it cannot.
+    fn grain(&self, node: &Node) -> Option<usize> {
+        let columns = match &node.op {
+            Op::Norm { norm, .. } => norm.group,
+            Op::Rope { turning, .. } => turning.head_dim,
+            Op::Store { slot, .. } => slot.dim,
+            Op::Quantize(Source::Plain(_) | Source::Glu(..)) => QBlock::LEN,
+            Op::Glu { .. } | Op::Activate { .. } => LANES,
+            _ => return None,
+        };
+        let own = *own_operands(&node.op).first()?;
+        let width = self.ir.values[own].width;
+        let spaces = node.results.iter().map(|result| self.ir.values[*result].per_row);
+        let is_by_row = spaces.into_iter().all(|per_row| per_row == self.ir.values[own].per_row);
+        (is_by_row && columns.is_multiple_of(LANES) && width.is_multiple_of(columns)).then_some(columns / LANES)
+    }
+
+    /// Whether a product may lead a chain beside the others.
+    fn may_lead(&self, node: usize, others: &[usize]) -> bool {
+        let Some(matrix) = self.matrix(node) else { return false };
+        let beside = |other: &usize| {
+            *other != node
+                && self.matrix(*other).is_some_and(|m| m.rows() == matrix.rows())
+                && assigned(&self.ir.nodes[*other].op) == assigned(&self.ir.nodes[node].op)
+        };
+        others.iter().all(beside)
+    }
+
+    /// The matrix of a product whose columns are those of its result.
+    fn matrix(&self, node: usize) -> Option<&'a PackedMatrix> {
+        let Node { op, results } = &self.ir.nodes[node];
+        match op {
+            Op::Linear { matrix, .. } => {
+                let (matrix, result) = (&self.weights.matrices[*matrix], &self.ir.values[*results.first()?]);
+                (matrix.matrices() == 1 && matrix.rows() == result.width && result.per_row == 1).then_some(matrix)
+            }
+            Op::Experts { matrix, .. } => Some(&self.weights.matrices[*matrix]),
+            _ => None,
+        }
+    }
+
+    /// Whether the products on the same operand are cut into twice as many pieces as there are members, at least.
+    fn leaves_enough_pieces(&self, chain: &Chain) -> bool {
+        let Some(lead) = chain.products.first().map(|lead| &self.ir.nodes[*lead].op) else { return false };
+        let Op::Linear { x, .. } = lead else { return EXPERT_TILES.is_multiple_of(chain.grain) };
+        let tiles = |node: usize| match &self.ir.nodes[node].op {
+            Op::Linear { x: other, .. } if other == x => self.matrix(node).map_or(0, PackedMatrix::tiles),
+            _ => 0,
+        };
+        2 * self.members * chain.grain <= (0..self.ir.nodes.len()).map(tiles).sum()
+    }
+
+    /// The chains by their places in an order of the nodes, and of each place which chain it belongs to.
+    pub(super) fn in_order(self, order: &[usize]) -> (Vec<Chain>, Vec<Option<usize>>) {
+        let mut places = vec![0; self.ir.nodes.len()];
+        order.iter().enumerate().for_each(|(place, node)| places[*node] = place);
+        let placed = |nodes: &[usize]| nodes.iter().map(|node| places[*node]).collect();
+        let chain =
+            |chain: &Chain| Chain { products: placed(&chain.products), tail: placed(&chain.tail), grain: chain.grain };
+        let chains = self.chains.iter().map(chain).collect();
+        (chains, order.iter().map(|node| self.chain_of[*node]).collect())
+    }
+}
+
+/// Which rows each expert gets, for products of experts.
+fn assigned(op: &Op) -> Option<ValueId> {
+    match op {
+        Op::Experts { assigned, .. } => Some(*assigned),
+        _ => None,
+    }
+}
+
+fn common_multiple(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x.max(1) * b
+}

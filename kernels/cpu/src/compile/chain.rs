@@ -5,7 +5,7 @@
 //! memory and back.
 
 use super::{
-    ir::{Ir, Node, Op, Source, ValueId},
+    ir::{Entry, Ir, Node, Op, Source, ValueId},
     schedule::own_operands,
     weights::Weights,
 };
@@ -23,6 +23,25 @@ pub(crate) struct Chain {
     pub(crate) tail: Vec<usize>,
     /// Tiles that a piece is a multiple of.
     pub(crate) grain: usize,
+    /// Results that only the chain reads: a member has room for a piece of them, not for all.
+    pub(crate) local: Vec<ValueId>,
+}
+
+/// Bytes of results of products that a member makes before it goes on with them: little enough to lie in its second-level
+/// cache until they are read.
+const RESULTS: usize = 256 << 10;
+
+impl Chain {
+    /// Tiles that a member computes of each product at a time, in so many rows.
+    pub(crate) fn tiles_at_once(&self, rows: usize) -> usize {
+        let bytes = self.products.len() * rows * self.grain * LANES * size_of::<f32>();
+        (RESULTS / bytes.max(1)).max(1) * self.grain
+    }
+
+    /// Most entries of a result that a member makes at a time, in up to so many rows.
+    pub(crate) fn entries_at_once(&self, rows: usize) -> usize {
+        (RESULTS / self.products.len().max(1) / size_of::<f32>()).max(rows * self.grain * LANES)
+    }
 }
 
 /// Tiles of an expert's matrix that are a piece.
@@ -65,7 +84,7 @@ impl<'a> Chains<'a> {
         let node = &self.ir.nodes[i];
         let own = own_operands(&node.op);
         let grain = self.grain(node)?;
-        let mut joined = Chain { products: Vec::new(), tail: Vec::new(), grain };
+        let mut joined = Chain { products: Vec::new(), tail: Vec::new(), grain, local: Vec::new() };
         for (value, producer) in here {
             if !own.contains(value) || self.space(*value) != self.space(*node.results.first()?) {
                 return None;
@@ -149,10 +168,29 @@ impl<'a> Chains<'a> {
         let mut places = vec![0; self.ir.nodes.len()];
         order.iter().enumerate().for_each(|(place, node)| places[*node] = place);
         let placed = |nodes: &[usize]| nodes.iter().map(|node| places[*node]).collect();
-        let chain =
-            |chain: &Chain| Chain { products: placed(&chain.products), tail: placed(&chain.tail), grain: chain.grain };
+        let chain = |chain: &Chain| Chain {
+            products: placed(&chain.products),
+            tail: placed(&chain.tail),
+            grain: chain.grain,
+            local: self.local(chain),
+        };
         let chains = self.chains.iter().map(chain).collect();
         (chains, order.iter().map(|node| self.chain_of[*node]).collect())
+    }
+
+    /// Floats that a chain yields and alone reads.
+    fn local(&self, chain: &Chain) -> Vec<ValueId> {
+        let results = chain.products.iter().chain(&chain.tail).flat_map(|node| &self.ir.nodes[*node].results).copied();
+        let is_local = |value: &ValueId| {
+            let readers = self.ir.nodes.iter().enumerate().filter(|(_, node)| node.op.operands().contains(value));
+            let mut outside =
+                readers.filter(|(node, of)| !chain.tail.contains(node) || matches!(of.op, Op::Store { .. }));
+            self.ir.values[*value].entry == Entry::Float
+                && self.ir.values[*value].width > 0
+                && outside.next().is_none()
+                && !self.ir.outputs().any(|output| output == *value)
+        };
+        results.filter(is_local).collect()
     }
 }
 

@@ -15,7 +15,7 @@ mod states;
 mod weights;
 
 pub(crate) use lower::Limits;
-pub(crate) use place::{FEW_ROWS, MaxRows, Places};
+pub(crate) use place::{FEW_ROWS, MaxRows, Places, Private};
 pub(crate) use rope::RopeTable;
 pub(crate) use schedule::Schedule;
 pub(crate) use states::{StateLayout, StatePlaces, layout};

@@ -13,10 +13,28 @@ use crate::memory::ALIGN;
 pub(crate) struct Places {
     /// First byte of each value.
     pub(crate) offsets: Vec<usize>,
-    /// Of values that each member has for itself in a step of few rows, how far apart the members' are.
-    pub(crate) private: Vec<Option<usize>>,
+    /// Of values that each member has for itself, how.
+    pub(crate) private: Vec<Option<Private>>,
     /// Bytes of the arena.
     pub(crate) bytes: usize,
+}
+
+/// How each member has a value for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Private {
+    /// In a step of few rows all of it, so many bytes apart.
+    OfFewRows(usize),
+    /// Always a piece of it, as its chain makes it; the pieces are so many bytes apart.
+    Piece(usize),
+}
+
+impl Private {
+    /// Bytes from a member's to the next one's.
+    pub(crate) fn stride(self) -> usize {
+        match self {
+            Private::OfFewRows(stride) | Private::Piece(stride) => stride,
+        }
+    }
 }
 
 /// Rows of a step of few rows, at most.
@@ -55,7 +73,7 @@ struct Life {
 
 /// Places all values of a schedule. Places are shared between regions, never within one: nodes of a region run at once.
 pub(crate) fn place(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Places {
-    let private = private(ir, schedule);
+    let private = private(ir, schedule, max);
     let mut lives = lives(ir, schedule, max, &private);
     // The largest first: small ones fill the gaps.
     lives.sort_by_key(|l| std::cmp::Reverse(l.bytes));
@@ -71,17 +89,22 @@ pub(crate) fn place(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Places {
     places
 }
 
-/// How far apart the members' own rows of a value are, where they have such.
-fn private(ir: &Ir, schedule: &Schedule) -> Vec<Option<usize>> {
+/// Which values each member has for itself.
+fn private(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Vec<Option<Private>> {
     let mut private = vec![None; ir.values.len()];
+    let stride = |value: &Value, entries: usize| (entries * value.entry.bytes()).next_multiple_of(ALIGN);
     for value in schedule.private_nodes().flat_map(|node| &node.results) {
         let of = &ir.values[*value];
-        private[*value] = Some((of.entries(FEW_ROWS) * of.entry.bytes()).next_multiple_of(ALIGN));
+        private[*value] = Some(Private::OfFewRows(stride(of, of.entries(FEW_ROWS))));
+    }
+    for (chain, value) in schedule.chains.iter().flat_map(|chain| chain.local.iter().map(move |value| (chain, value))) {
+        let of = &ir.values[*value];
+        private[*value] = Some(Private::Piece(stride(of, chain.entries_at_once(max.of(of.rows)))));
     }
     private
 }
 
-fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows, private: &[Option<usize>]) -> Vec<Life> {
+fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows, private: &[Option<Private>]) -> Vec<Life> {
     let mut spans: Vec<Option<(usize, usize)>> = vec![None; ir.values.len()];
     for (region, nodes) in schedule.regions.iter().enumerate() {
         // Without a barrier behind it a region may still be read from when the next ones write.
@@ -100,7 +123,11 @@ fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows, private: &[Option<usize>]) 
     let life = |(value, span): (ValueId, Option<(usize, usize)>)| {
         let (first, last) = span?;
         let shared = bytes(&ir.values[value], max).next_multiple_of(ALIGN);
-        let bytes = shared.max(private[value].map_or(0, |stride| max.members * stride));
+        let bytes = match private[value] {
+            None => shared,
+            Some(Private::OfFewRows(stride)) => shared.max(max.members * stride),
+            Some(Private::Piece(stride)) => max.members * stride,
+        };
         Some(Life { value, first, last, bytes })
     };
     spans.into_iter().enumerate().filter_map(life).collect()

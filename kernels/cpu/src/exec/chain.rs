@@ -2,16 +2,21 @@
 
 use std::ops::Range;
 
-use super::{elementwise::Map, experts, frame::Frame, linear, norm, quantize, rope, turn::Turn};
+use super::{
+    elementwise::Map,
+    experts,
+    frame::{Frame, PieceRow},
+    linear, norm, quantize, rope,
+    turn::Turn,
+};
 use crate::{
-    compile::{chain::Chain, ir::Op},
+    compile::{
+        chain::Chain,
+        ir::{Op, ValueId},
+    },
     linear::PackedMatrix,
-    simd::LANES,
     team::{Member, share},
 };
-
-/// Bytes of results that a member makes before it goes on with them: they shall still lie in its second-level cache.
-const RESULTS: usize = 256 << 10;
 
 /// Runs this member's part of a chain.
 ///
@@ -26,11 +31,14 @@ pub(super) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, chain: &Chain) 
     }
     match lead.op() {
         Op::Linear { matrix, .. } => links.columns(&lead, &frame.weights.matrices[*matrix]),
-        Op::Experts { .. } => experts::pieces(&lead, |piece| {
-            links.products().for_each(|turn| experts::piece(&turn, piece));
-            let runs = piece.entries.iter().map(|entry| *entry as usize);
-            links.tail().for_each(|turn| follow(&turn, runs.clone(), &piece.columns));
-        }),
+        Op::Experts { .. } => experts::pieces(
+            &lead,
+            |rows| chain.tiles_at_once(rows),
+            |piece| {
+                links.products().for_each(|turn| experts::piece(&turn, piece));
+                links.tail().for_each(|turn| follow(&turn, piece.results(), &piece.columns));
+            },
+        ),
         _ => {}
     }
 }
@@ -59,8 +67,7 @@ impl<'a> Links<'a> {
     /// Takes pieces of the columns, and cuts them so that results stay in the cache until they are read.
     fn columns(&self, lead: &Turn<'_>, matrix: &PackedMatrix) {
         let (grain, rows) = (self.chain.grain, lead.rows());
-        let unit_bytes = self.chain.products.len() * rows * grain * LANES * size_of::<f32>();
-        let step = (RESULTS / unit_bytes.max(1)).max(1) * grain;
+        let step = self.chain.tiles_at_once(rows);
         let bytes = matrix.bytes() * self.chain.products.len();
         linear::pieces(lead, bytes.saturating_mul(rows), matrix.tiles().div_ceil(grain), |parts, part| {
             let tiles = share(matrix.tiles(), grain, part, parts);
@@ -74,51 +81,50 @@ impl<'a> Links<'a> {
     fn piece(&self, rows: usize, tiles: Range<usize>, matrix: &PackedMatrix) {
         self.products().for_each(|turn| linear::columns(&turn, tiles.clone()));
         let columns = linear::columns_of(matrix, &tiles);
-        self.tail().for_each(|turn| follow(&turn, 0..rows, &columns));
+        let rows = (0..rows).map(|row| PieceRow { number: row, row });
+        self.tail().for_each(|turn| follow(&turn, rows.clone(), &columns));
     }
 }
 
-/// Computes columns `columns` of some runs of the first result.
-fn follow(turn: &Turn<'_>, runs: impl Iterator<Item = usize>, columns: &Range<usize>) {
+/// Computes columns `columns` of some rows of the first result.
+fn follow(turn: &Turn<'_>, rows: impl Iterator<Item = PieceRow>, columns: &Range<usize>) {
     match turn.op() {
         Op::Store { x, slot } => super::keep_heads(turn, *x, slot, columns.start / slot.dim..columns.end / slot.dim),
-        Op::Quantize(source) => quantize::columns(turn, *source, runs, columns),
-        _ => follow_in_floats(turn, runs, columns),
+        Op::Quantize(source) => quantize::columns(turn, *source, rows, columns),
+        _ => follow_in_floats(turn, rows, columns),
     }
 }
 
-fn follow_in_floats(turn: &Turn<'_>, runs: impl Iterator<Item = usize>, columns: &Range<usize>) {
-    let (frame, width, out) = (turn.frame, turn.width(), turn.out::<f32>(0));
-    let entries = runs.map(|run| (run, run * width + columns.start..run * width + columns.end));
+fn follow_in_floats(turn: &Turn<'_>, rows: impl Iterator<Item = PieceRow>, columns: &Range<usize>) {
+    let (frame, out, layout) = (turn.frame, turn.out::<f32>(0), turn.layout(columns));
+    let read = |value: ValueId| (turn.read::<f32>(value), frame.layout(value, columns));
     // SAFETY: this member alone takes these columns, each once.
-    let own = |entries: Range<usize>| unsafe { out.part(entries) };
+    let own = |row: PieceRow| unsafe { out.part(layout.entries(row, columns)) };
     match turn.op() {
         Op::Norm { x, norm } => {
-            let (x, groups) = (turn.read(*x), columns.start / norm.group..columns.end / norm.group);
-            for (_, entries) in entries {
-                norm::norm(frame, norm, &x[entries.clone()], groups.clone(), own(entries));
-            }
+            let ((x, at), groups) = (read(*x), columns.start / norm.group..columns.end / norm.group);
+            rows.for_each(|row| norm::norm(frame, norm, &x[at.entries(row, columns)], groups.clone(), own(row)));
         }
         Op::Rope { x, angles, turning } => {
-            let (x, angles, dims) = (turn.read(*x), turn.read(*angles), frame.width(*angles));
-            let rotation = rope::Rotation { angles, dims, turning: *turning, isa: frame.isa };
-            let (dim, heads) = (turning.head_dim, width / turning.head_dim);
-            for (run, entries) in entries {
-                let items = run * heads + columns.start / dim..run * heads + columns.end / dim;
-                rotation.rotate(&x[entries.clone()], heads, items, own(entries));
+            let ((x, at), dims) = (read(*x), frame.width(*angles));
+            let rotation = rope::Rotation { angles: turn.read(*angles), dims, turning: *turning, isa: frame.isa };
+            let (dim, heads) = (turning.head_dim, turn.width() / turning.head_dim);
+            for row in rows {
+                let first = row.row * heads;
+                let items = first + columns.start / dim..first + columns.end / dim;
+                rotation.rotate(&x[at.entries(row, columns)], heads, items, own(row));
             }
         }
         Op::Glu { gate, up, gating } => {
-            let (gate, up) = (turn.read(*gate), turn.read(*up));
-            for (_, entries) in entries {
-                Map::Glu(&gate[entries.clone()], &up[entries.clone()], *gating).apply(frame.isa, own(entries));
+            let ((gate, gate_at), (up, up_at)) = (read(*gate), read(*up));
+            for row in rows {
+                let (gate, up) = (&gate[gate_at.entries(row, columns)], &up[up_at.entries(row, columns)]);
+                Map::Glu(gate, up, *gating).apply(frame.isa, own(row));
             }
         }
         Op::Activate { x, act } => {
-            let x = turn.read(*x);
-            for (_, entries) in entries {
-                Map::Activate(&x[entries.clone()], *act).apply(frame.isa, own(entries));
-            }
+            let (x, at) = read(*x);
+            rows.for_each(|row| Map::Activate(&x[at.entries(row, columns)], *act).apply(frame.isa, own(row)));
         }
         _ => {}
     }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    frame::PieceRow,
     linear::{activations, columns_of},
     turn::Turn,
 };
@@ -127,15 +128,23 @@ pub(super) struct Piece<'a> {
     /// The expert.
     id: usize,
     /// Its entries.
-    pub(super) entries: &'a [u32],
+    entries: &'a [u32],
     /// Their rows.
     rows: &'a [u32],
     tiles: Range<usize>,
     pub(super) columns: Range<usize>,
 }
 
-/// Takes as many pieces of a product as this member gets hold of.
-pub(super) fn pieces(turn: &Turn<'_>, compute: impl Fn(&Piece<'_>)) {
+impl Piece<'_> {
+    /// The rows of results that the piece yields.
+    pub(super) fn results(&self) -> impl Iterator<Item = PieceRow> + Clone {
+        self.entries.iter().enumerate().map(|(number, entry)| PieceRow { number, row: *entry as usize })
+    }
+}
+
+/// Takes as many pieces of a product as this member gets hold of. Of a piece with so many rows `tiles_at_once(rows)` tiles
+/// are computed at a time.
+pub(super) fn pieces(turn: &Turn<'_>, tiles_at_once: impl Fn(usize) -> usize, compute: impl Fn(&Piece<'_>)) {
     let Op::Experts { assigned, matrix, .. } = *turn.op() else { return };
     let matrix = &turn.frame.weights.matrices[matrix];
     let assignment = Assignment::new(turn.read(assigned), matrix.matrices());
@@ -143,14 +152,14 @@ pub(super) fn pieces(turn: &Turn<'_>, compute: impl Fn(&Piece<'_>)) {
     while let Some(unit) = turn.claims().next(assignment.experts.len() * pieces) {
         let (expert, piece) = (unit / pieces, unit % pieces);
         let range = assignment.starts[expert] as usize..assignment.starts[expert + 1] as usize;
-        let tiles = piece * EXPERT_TILES..((piece + 1) * EXPERT_TILES).min(matrix.tiles());
-        compute(&Piece {
-            id: assignment.experts[expert] as usize,
-            entries: &assignment.entries[range.clone()],
-            rows: &assignment.rows[range],
-            columns: columns_of(matrix, &tiles),
-            tiles,
-        });
+        let (entries, rows) = (&assignment.entries[range.clone()], &assignment.rows[range]);
+        let all = piece * EXPERT_TILES..((piece + 1) * EXPERT_TILES).min(matrix.tiles());
+        let step = tiles_at_once(entries.len());
+        for first in all.clone().step_by(step) {
+            let tiles = first..(first + step).min(all.end);
+            let (id, columns) = (assignment.experts[expert] as usize, columns_of(matrix, &tiles));
+            compute(&Piece { id, entries, rows, tiles, columns });
+        }
     }
 }
 
@@ -158,22 +167,24 @@ pub(super) fn pieces(turn: &Turn<'_>, compute: impl Fn(&Piece<'_>)) {
 pub(super) fn piece(turn: &Turn<'_>, piece: &Piece<'_>) {
     let Op::Experts { x, matrix, scale, own_rows, .. } = *turn.op() else { return };
     let matrix = &turn.frame.weights.matrices[matrix];
-    let Piece { id, entries, rows, tiles, columns } = piece;
-    let gather = if own_rows { entries } else { rows };
-    let input = activations(turn, x, matrix.cols());
-    let batch = Batch { input, rest: None, rows: entries.len(), gather: Some(gather), scatter: Some(entries) };
-    let out = turn.out::<f32>(0);
+    let (out, layout) = (turn.out::<f32>(0), turn.layout(&piece.columns));
+    let batch = Batch {
+        input: activations(turn, x, matrix.cols()),
+        rest: None,
+        rows: piece.entries.len(),
+        gather: Some(if own_rows { piece.entries } else { piece.rows }),
+        scatter: (!layout.is_of_piece()).then_some(piece.entries),
+    };
     // SAFETY: the floats are the result's; a piece is claimed once, and entries of experts and tiles of pieces are disjoint.
     let done = unsafe {
-        let output = Output::from_raw(out.start(), out.len(), matrix.rows());
-        matmul(matrix, *id, &batch, &output, tiles.clone(), &mut turn.scratch().linear)
+        let output = Output::from_raw(out.start(), out.len(), layout.pitch).from_column(layout.first);
+        matmul(matrix, piece.id, &batch, &output, piece.tiles.clone(), &mut turn.scratch().linear)
     };
     assert!(done.is_ok(), "{done:?}");
-    let Some(factor) = scale.map(|s| turn.frame.weights.vectors[s][*id]) else { return };
-    for entry in *entries {
-        let start = *entry as usize * matrix.rows();
+    let Some(factor) = scale.map(|s| turn.frame.weights.vectors[s][piece.id]) else { return };
+    for row in piece.results() {
         // SAFETY: what was just written here.
-        let out = unsafe { out.part(start + columns.start..start + columns.end) };
+        let out = unsafe { out.part(layout.entries(row, &piece.columns)) };
         out.iter_mut().for_each(|y| *y *= factor);
     }
 }

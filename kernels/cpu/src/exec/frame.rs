@@ -17,7 +17,7 @@ use bantam_backend::Step;
 use super::experts::Tally;
 use crate::{
     attention::{Partials, PieceScratch, top_keys::Candidates},
-    compile::{Plan, Weights, ir::ValueId},
+    compile::{Plan, Private, Weights, ir::ValueId},
     isa::Isa,
     linear::Scratch,
     memory::Zeroed,
@@ -60,6 +60,43 @@ impl<'a, T> Shared<'a, T> {
     /// Entries of it.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+}
+
+/// How the rows of a value lie: all of them, or those of a piece with the piece's columns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Entries from row to row.
+    pub(crate) pitch: usize,
+    /// The first column that is there.
+    pub(crate) first: usize,
+    of_piece: bool,
+}
+
+/// A row of a piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PieceRow {
+    /// Its number among the piece's rows.
+    pub(crate) number: usize,
+    /// Its number among all rows.
+    pub(crate) row: usize,
+}
+
+impl Layout {
+    /// All rows, of so many entries.
+    pub(crate) fn whole(pitch: usize) -> Self {
+        Layout { pitch, first: 0, of_piece: false }
+    }
+
+    /// The entries of some columns of a row.
+    pub(crate) fn entries(&self, PieceRow { number, row }: PieceRow, columns: &Range<usize>) -> Range<usize> {
+        let start = self.pitch * if self.of_piece { number } else { row };
+        start + columns.start - self.first..start + columns.end - self.first
+    }
+
+    /// Whether only rows of a piece are there.
+    pub(crate) fn is_of_piece(&self) -> bool {
+        self.of_piece
     }
 }
 
@@ -152,9 +189,17 @@ impl<'a> Frame<'a> {
         self.plan.values[value].width
     }
 
-    /// How far apart the members' own rows of a value are, if each has some in this step.
-    pub(crate) fn private(&self, value: ValueId) -> Option<usize> {
-        self.plan.places.private[value].filter(|_| self.few)
+    /// How each member has a value for itself in this step, if it does.
+    pub(crate) fn private(&self, value: ValueId) -> Option<Private> {
+        self.plan.places.private[value].filter(|private| self.few || matches!(private, Private::Piece(_)))
+    }
+
+    /// How the rows of a value lie, to a member that has columns `piece` in hand.
+    pub(crate) fn layout(&self, value: ValueId, piece: &Range<usize>) -> Layout {
+        match self.private(value) {
+            Some(Private::Piece(_)) => Layout { pitch: piece.len(), first: piece.start, of_piece: true },
+            _ => Layout::whole(self.width(value)),
+        }
     }
 
     /// The entries of a value as member `member` reads them.
@@ -171,8 +216,13 @@ impl<'a> Frame<'a> {
     pub(crate) fn write<T>(&self, value: ValueId, member: usize) -> Shared<'a, T> {
         let v = &self.plan.values[value];
         assert_eq!(size_of::<T>(), v.entry.bytes(), "entries of `{}`", v.name);
-        let own = self.private(value).map_or(0, |stride| member * stride);
-        let (len, offset) = (v.entries(self.row_map(value).len()), self.plan.places.offsets[value] + own);
+        let private = self.private(value);
+        let own = private.map_or(0, |private| member * private.stride());
+        let offset = self.plan.places.offsets[value] + own;
+        let len = match private {
+            Some(Private::Piece(stride)) => stride / size_of::<T>(),
+            _ => v.entries(self.row_map(value).len()),
+        };
         assert!(offset + len * size_of::<T>() <= self.arena.len(), "`{}` lies outside of the arena", v.name);
         // SAFETY: just checked.
         let start = unsafe { self.arena.start().as_ptr().add(offset) };

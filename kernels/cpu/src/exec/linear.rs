@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{elementwise, turn::Turn};
+use super::{elementwise, frame::PieceRow, turn::Turn};
 use crate::{
     compile::ir::{Entry, Op, ValueId},
     linear::{Activations, Batch, Output, PackedMatrix, QBlock, Scratch, matmul, partition},
@@ -68,17 +68,19 @@ fn head_columns(turn: &Turn<'_>, product: &Product, head: usize, tiles: Range<us
     let (rows, stride) = (turn.rows() * turn.width() / (heads * width), heads * width);
     let out = turn.out::<f32>(0);
     let first = head * width;
+    let columns = columns_of(matrix, &tiles);
+    let layout = turn.layout(&columns);
     let mut batch = Batch::first(every(activations(turn, product.x, matrix.cols()), head, heads), rows);
     if product.twice {
         batch.rest = rest(batch.input, QBlock::count(matrix.cols()));
     }
     // SAFETY: the floats are the result's, and nobody else touches the columns of these tiles.
     let done = unsafe {
-        let output = Output::from_raw(out.start().wrapping_add(first), out.len() - first, stride);
-        matmul(matrix, head, &batch, &output, tiles.clone(), scratch)
+        let pitch = if layout.is_of_piece() { layout.pitch } else { stride };
+        let output = Output::from_raw(out.start().wrapping_add(first), out.len() - first, pitch);
+        matmul(matrix, head, &batch, &output.from_column(layout.first), tiles, scratch)
     };
     assert!(done.is_ok(), "{done:?}");
-    let columns = columns_of(matrix, &tiles);
     if columns.is_empty() || (product.bias.is_none() && product.add.is_none()) {
         return;
     }
@@ -87,8 +89,10 @@ fn head_columns(turn: &Turn<'_>, product: &Product, head: usize, tiles: Range<us
     let add = product.add.map(|a| turn.read::<f32>(a));
     for row in 0..rows {
         let range = row * stride + columns.start..row * stride + columns.end;
+        let own =
+            if layout.is_of_piece() { layout.entries(PieceRow { number: row, row }, &columns) } else { range.clone() };
         // SAFETY: these columns, which were just written here.
-        let out = unsafe { out.part(range.clone()) };
+        let out = unsafe { out.part(own) };
         for summand in [bias, add.map(|a| &a[range])].into_iter().flatten() {
             elementwise::add_to(out, summand);
         }

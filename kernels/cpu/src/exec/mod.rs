@@ -23,7 +23,10 @@ use std::ops::Range;
 
 use crate::{
     attention::store,
-    compile::ir::{Entry, Op, ValueId},
+    compile::{
+        chain::EXPERT_TILES,
+        ir::{Entry, Op, ValueId},
+    },
     linear::QBlock,
     pool::StateSlot,
     simd::with_floats,
@@ -102,7 +105,7 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
                 }
             }
         }
-        Op::Experts { .. } => experts::pieces(&turn, |piece| experts::piece(&turn, piece)),
+        Op::Experts { .. } => experts::pieces(&turn, |_| EXPERT_TILES, |piece| experts::piece(&turn, piece)),
         Op::Select(x) => match frame.plan.values[*x].entry {
             Entry::Float | Entry::Integer => select::<u32>(&turn, *x),
             Entry::Block => select::<QBlock>(&turn, *x),

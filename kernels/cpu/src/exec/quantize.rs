@@ -2,7 +2,12 @@
 
 use std::ops::Range;
 
-use super::{elementwise::Map, frame::Frame, norm, turn::Turn};
+use super::{
+    elementwise::Map,
+    frame::{Frame, Layout, PieceRow},
+    norm,
+    turn::Turn,
+};
 use crate::{
     compile::ir::{Gating, RunNorm, Source, ValueId},
     isa::Isa,
@@ -16,25 +21,31 @@ const GRAIN: usize = 16;
 
 /// Writes this member's share of the blocks, or all of them where each has its own.
 pub(super) fn quantize(turn: &Turn<'_>, source: Source) {
-    let (per_row, runs) = (turn.width(), Runs::new(turn, source));
-    let share = turn.share(turn.rows() * per_row, GRAIN.min(per_row));
+    let (per_row, share) = (turn.width(), turn.share(turn.rows() * turn.width(), GRAIN.min(turn.width())));
+    let len = match source {
+        Source::Plain(x) | Source::Norm(x, _) | Source::Glu(x, ..) => turn.read::<f32>(x).len() / turn.rows(),
+    };
+    let rounding = Rounding::new(turn, source, |_| Layout::whole(len));
     let mut start = share.start;
     while start < share.end {
         let (row, block) = (start / per_row, start % per_row);
-        let len = (per_row - block).min(share.end - start);
-        runs.round(row, block * QBlock::LEN, turn.own(start..start + len, 1));
-        start += len;
+        let blocks = (per_row - block).min(share.end - start);
+        let columns = block * QBlock::LEN..((block + blocks) * QBlock::LEN).min(len);
+        rounding.round(PieceRow { number: row, row }, &columns, turn.own(start..start + blocks, 1));
+        start += blocks;
     }
 }
 
-/// Writes the blocks of columns `columns` of some runs.
-pub(super) fn columns(turn: &Turn<'_>, source: Source, rows: impl Iterator<Item = usize>, columns: &Range<usize>) {
-    let (per_row, runs, out) = (turn.width(), Runs::new(turn, source), turn.out(0));
+/// Writes the blocks of columns `columns` of some rows.
+pub(super) fn columns(turn: &Turn<'_>, source: Source, rows: impl Iterator<Item = PieceRow>, columns: &Range<usize>) {
+    let (per_row, out) = (turn.width(), turn.out(0));
+    let rounding = Rounding::new(turn, source, |value| turn.frame.layout(value, columns));
     let blocks = columns.start / QBlock::LEN..columns.end.div_ceil(QBlock::LEN);
     for row in rows {
+        let first = row.row * per_row;
         // SAFETY: this member alone takes these columns.
-        let out = unsafe { out.part(row * per_row + blocks.start..row * per_row + blocks.end) };
-        runs.round(row, columns.start, out);
+        let out = unsafe { out.part(first + blocks.start..first + blocks.end) };
+        rounding.round(row, columns, out);
     }
 }
 
@@ -58,52 +69,61 @@ pub(super) fn quantize_twice(turn: &Turn<'_>, x: ValueId) {
     }
 }
 
-/// What is rounded, in runs of `len` entries.
-struct Runs<'a> {
+/// Rows that are rounded.
+struct Rounding<'a> {
     frame: &'a Frame<'a>,
     entries: Entries<'a>,
-    len: usize,
 }
 
 /// [`Source`], to be read.
 enum Entries<'a> {
-    Plain(&'a [f32]),
-    Norm(&'a [f32], RunNorm),
-    Glu(&'a [f32], &'a [f32], Gating),
+    Plain(Rows<'a>),
+    Norm(Rows<'a>, RunNorm),
+    Glu(Rows<'a>, Rows<'a>, Gating),
 }
 
-impl<'a> Runs<'a> {
-    fn new(turn: &Turn<'a>, source: Source) -> Self {
-        let (entries, all) = match source {
-            Source::Plain(x) => (Entries::Plain(turn.read(x)), turn.read::<f32>(x).len()),
-            Source::Norm(x, norm) => (Entries::Norm(turn.read(x), norm), turn.read::<f32>(x).len()),
-            Source::Glu(gate, up, gating) => {
-                (Entries::Glu(turn.read(gate), turn.read(up), gating), turn.read::<f32>(gate).len())
-            }
+/// Rows of floats.
+struct Rows<'a> {
+    values: &'a [f32],
+    layout: Layout,
+}
+
+impl<'a> Rows<'a> {
+    fn columns(&self, row: PieceRow, columns: &Range<usize>) -> &'a [f32] {
+        &self.values[self.layout.entries(row, columns)]
+    }
+}
+
+impl<'a> Rounding<'a> {
+    fn new(turn: &Turn<'a>, source: Source, layout: impl Fn(ValueId) -> Layout) -> Self {
+        let rows = |value: ValueId| Rows { values: turn.read(value), layout: layout(value) };
+        let entries = match source {
+            Source::Plain(x) => Entries::Plain(rows(x)),
+            Source::Norm(x, norm) => Entries::Norm(rows(x), norm),
+            Source::Glu(gate, up, gating) => Entries::Glu(rows(gate), rows(up), gating),
         };
-        Runs { frame: turn.frame, entries, len: all / turn.rows() }
+        Rounding { frame: turn.frame, entries }
     }
 
-    /// Writes the blocks of run `run` from column `column` on.
-    fn round(&self, run: usize, column: usize, out: &mut [QBlock]) {
+    /// Writes the blocks of columns `columns` of a row.
+    fn round(&self, row: PieceRow, columns: &Range<usize>, out: &mut [QBlock]) {
         let (frame, isa) = (self.frame, self.frame.isa);
-        let row = run * self.len..(run + 1) * self.len;
-        let part = row.start + column..(row.start + column + out.len() * QBlock::LEN).min(row.end);
-        match self.entries {
-            Entries::Plain(x) => quantize_row(isa, &x[part], out),
+        match &self.entries {
+            Entries::Plain(x) => quantize_row(isa, x.columns(row, columns), out),
             Entries::Norm(x, norm) => {
-                let weight = norm.weight.map(|w| &frame.weights.vectors[w][column..]);
-                let (factor, x) = (norm::factor(isa, &x[row], &norm), &x[part]);
+                let weight = norm.weight.map(|w| &frame.weights.vectors[w][columns.start..]);
+                let factor = norm::factor(isa, x.columns(row, &(0..norm.group)), norm);
+                let x = x.columns(row, columns);
                 let compute = |at: usize, out: &mut [f32]| {
                     norm::apply(isa, &x[at..], factor, weight.map(|w| &w[at..]), out);
                 };
                 in_chunks(isa, x.len(), out, compute);
             }
             Entries::Glu(gate, up, gating) => {
-                let (gate, up) = (&gate[part.clone()], &up[part]);
+                let (gate, up) = (gate.columns(row, columns), up.columns(row, columns));
                 let compute = |at: usize, out: &mut [f32]| {
                     let range = at..at + out.len();
-                    Map::Glu(&gate[range.clone()], &up[range], gating).apply(isa, out);
+                    Map::Glu(&gate[range.clone()], &up[range], *gating).apply(isa, out);
                 };
                 in_chunks(isa, gate.len(), out, compute);
             }

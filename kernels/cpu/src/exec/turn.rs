@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::frame::{Claims, Frame, MemberScratch, Shared};
+use super::frame::{Claims, Frame, Layout, MemberScratch, Shared};
 use crate::{
     compile::ir::{Op, ValueId},
     step::RowMap,
@@ -56,6 +56,11 @@ impl<'a> Turn<'a> {
     /// What the rows of the first result stand for.
     pub(super) fn row_map(&self) -> &'a RowMap {
         self.frame.row_map(self.result(0))
+    }
+
+    /// How the rows of the first result lie, to a member that has columns `piece` in hand.
+    pub(super) fn layout(&self, piece: &Range<usize>) -> Layout {
+        self.frame.layout(self.result(0), piece)
     }
 
     /// An operand.

@@ -2,6 +2,7 @@
 
 use super::activation::{ActivationKind, Activations, rows_in};
 use super::matrix::PackedMatrix;
+use super::simd::LANES;
 use bantam_gguf::GgmlType;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -60,6 +61,8 @@ pub struct Output<'a> {
     start: *mut f32,
     len: usize,
     stride: usize,
+    /// The column at the start of a row.
+    first: usize,
     borrow: PhantomData<&'a mut [f32]>,
 }
 
@@ -71,7 +74,7 @@ unsafe impl Sync for Output<'_> {}
 impl<'a> Output<'a> {
     /// Output row `r` starts at `values[r * stride]`.
     pub fn new(values: &'a mut [f32], stride: usize) -> Self {
-        Self { start: values.as_mut_ptr(), len: values.len(), stride, borrow: PhantomData }
+        Self { start: values.as_mut_ptr(), len: values.len(), stride, first: 0, borrow: PhantomData }
     }
 
     /// As [`Output::new`], for memory that the caller's threads share without a slice of it: `len` floats from `start` on.
@@ -82,12 +85,26 @@ impl<'a> Output<'a> {
     ///
     /// [`matmul`]: super::matmul
     pub unsafe fn from_raw(start: *mut f32, len: usize, stride: usize) -> Self {
-        Self { start, len, stride, borrow: PhantomData }
+        Self { start, len, stride, first: 0, borrow: PhantomData }
     }
 
-    /// The place of a row's column. Nothing is read or written.
+    /// The same rows without the columns before `first`: a row starts with that one.
+    #[must_use]
+    pub fn from_column(self, first: usize) -> Self {
+        Self { first, ..self }
+    }
+
+    /// The place of a row's column, which is not before the first one. Nothing is read or written.
     pub(super) fn place(&self, row: usize, column: usize) -> *mut f32 {
-        self.start.wrapping_add(row * self.stride + column)
+        self.start.wrapping_add(row * self.stride + column - self.first)
+    }
+
+    /// How many rows have the columns of `tiles` of a matrix.
+    fn rows(&self, weights: &PackedMatrix, tiles: &Range<usize>) -> usize {
+        if tiles.start * LANES < self.first {
+            return 0;
+        }
+        rows_in(self.len, self.stride, (tiles.end * LANES).min(weights.rows()).saturating_sub(self.first))
     }
 }
 
@@ -115,7 +132,7 @@ pub(super) fn check(
         }
         check_rows("input row", batch.rows, batch.gather, rest.rows(weights.cols()))?;
     }
-    check_rows("output row", batch.rows, batch.scatter, rows_in(output.len, output.stride, weights.rows()))
+    check_rows("output row", batch.rows, batch.scatter, output.rows(weights, tiles))
 }
 
 fn within(what: &'static str, index: usize, count: usize) -> Result<(), MatmulError> {

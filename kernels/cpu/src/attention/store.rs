@@ -15,19 +15,29 @@ use crate::{
     step::RowMap,
 };
 
-/// Writes some heads of some rows of `x`, `[row][head][entry]`, to the pages of their sequences.
+/// Heads that are to be stored: rows of them, or some heads of each row.
+#[derive(Clone, Copy)]
+pub(crate) struct Heads<'a> {
+    /// `[row][head][entry]`.
+    pub(crate) values: &'a [f32],
+    /// Floats from row to row.
+    pub(crate) pitch: usize,
+    /// The head that a row starts with.
+    pub(crate) first: usize,
+}
+
+/// Writes some heads of some rows to the pages of their sequences.
 ///
 /// # Safety
 /// The step must have been checked against the pool, and nobody else may touch these rows' places in these heads.
 pub(crate) unsafe fn store(
-    x: &[f32],
+    x: Heads<'_>,
     (pool, slot): (&Pool, &StateSlot),
     (step, map): (&Step, &RowMap),
     (rows, heads): (Range<usize>, Range<usize>),
     isa: Isa,
     room: &mut HeadRoom,
 ) {
-    let stride = slot.heads * slot.dim;
     let mut first = rows.start;
     while first < rows.end {
         let run = run_of_page(slot, map, first..rows.end);
@@ -35,7 +45,8 @@ pub(crate) unsafe fn store(
         let page = step.sequences[map.sequences[first] as usize].tables[slot.group][page];
         for head in heads.clone() {
             let target = pool.head(slot, page, head);
-            let rows = Rows { x: &x[first * stride + head * slot.dim..], stride, len: run };
+            let values = &x.values[first * x.pitch + (head - x.first) * slot.dim..];
+            let rows = Rows { x: values, stride: x.pitch, len: run };
             // SAFETY: as this function's; the target is a head of this slot, and the run's rows lie in it.
             unsafe {
                 with_element!(slot.ty, E => {
@@ -212,9 +223,13 @@ mod tests {
                 let setting = Setting::new(slot, &sequences);
                 let (place, of) = ((&setting.pool, &slot), (&setting.step, &setting.map));
                 for rows in cut(total, rows_cut) {
-                    for heads in cut(heads, heads_cut) {
+                    for part in cut(heads, heads_cut) {
+                        // The rows as a piece of them has them, with the part's heads alone.
+                        let of_part = |row: &[f32]| row[part.start * dim..part.end * dim].to_vec();
+                        let values: Vec<f32> = x.chunks(heads * dim).flat_map(of_part).collect();
+                        let piece = Heads { values: &values, pitch: part.len() * dim, first: part.start };
                         // SAFETY: the pools have these pages, and nobody else has them.
-                        unsafe { store(&x, place, of, (rows.clone(), heads), isa, &mut HeadRoom::default()) };
+                        unsafe { store(piece, place, of, (rows.clone(), part), isa, &mut HeadRoom::default()) };
                     }
                 }
                 for (i, x) in x.iter().enumerate() {

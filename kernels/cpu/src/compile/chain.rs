@@ -183,8 +183,7 @@ impl<'a> Chains<'a> {
         let results = chain.products.iter().chain(&chain.tail).flat_map(|node| &self.ir.nodes[*node].results).copied();
         let is_local = |value: &ValueId| {
             let readers = self.ir.nodes.iter().enumerate().filter(|(_, node)| node.op.operands().contains(value));
-            let mut outside =
-                readers.filter(|(node, of)| !chain.tail.contains(node) || matches!(of.op, Op::Store { .. }));
+            let mut outside = readers.filter(|(node, _)| !chain.tail.contains(node));
             self.ir.values[*value].entry == Entry::Float
                 && self.ir.values[*value].width > 0
                 && outside.next().is_none()

@@ -10,6 +10,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
+    attention::store::Heads,
     compile::{
         chain::Chain,
         ir::{Op, ValueId},
@@ -89,7 +90,11 @@ impl<'a> Links<'a> {
 /// Computes columns `columns` of some rows of the first result.
 fn follow(turn: &Turn<'_>, rows: impl Iterator<Item = PieceRow>, columns: &Range<usize>) {
     match turn.op() {
-        Op::Store { x, slot } => super::keep_heads(turn, *x, slot, columns.start / slot.dim..columns.end / slot.dim),
+        Op::Store { x, slot } => {
+            let (layout, heads) = (turn.frame.layout(*x, columns), columns.start / slot.dim..columns.end / slot.dim);
+            let x = Heads { values: turn.read(*x), pitch: layout.pitch, first: layout.first / slot.dim };
+            super::keep_heads(turn, x, slot, (0..turn.rows(), heads));
+        }
         Op::Quantize(source) => quantize::columns(turn, *source, rows, columns),
         _ => follow_in_floats(turn, rows, columns),
     }

@@ -22,7 +22,7 @@ mod views;
 use std::ops::Range;
 
 use crate::{
-    attention::store,
+    attention::store::{self, Heads},
     compile::{
         chain::EXPERT_TILES,
         ir::{Entry, Op, ValueId},
@@ -183,15 +183,16 @@ fn dot(turn: &Turn<'_>, a: ValueId, b: ValueId, groups: usize) {
 fn keep(turn: &Turn<'_>, x: ValueId, slot: &StateSlot) {
     // The cut of what made `x`: there may be no barrier between.
     let items = turn.member.share(turn.rows() * slot.heads, 1);
-    rectangles(items, slot.heads).into_iter().for_each(|part| keep_heads(turn, x, slot, part));
+    let rows = Heads { values: turn.read(x), pitch: slot.heads * slot.dim, first: 0 };
+    rectangles(items, slot.heads).into_iter().for_each(|part| keep_heads(turn, rows, slot, part));
 }
 
 /// Writes some heads of some rows to a state.
-fn keep_heads(turn: &Turn<'_>, x: ValueId, slot: &StateSlot, part: (Range<usize>, Range<usize>)) {
+fn keep_heads(turn: &Turn<'_>, x: Heads<'_>, slot: &StateSlot, part: (Range<usize>, Range<usize>)) {
     let (pool, step) = (&turn.frame.pools[slot.group], (turn.frame.step, turn.row_map()));
     let room = turn.scratch().piece.head_room();
     // SAFETY: a turn's step was checked; no page is written twice in a step, and this member's items are its own.
-    unsafe { store::store(turn.read(x), (pool, slot), step, part, turn.frame.isa, room) }
+    unsafe { store::store(x, (pool, slot), step, part, turn.frame.isa, room) }
 }
 
 /// The rows and heads of items (row, head): the rest of a row, whole rows, the start of a row.

@@ -28,5 +28,15 @@ mod simd;
 mod step;
 mod team;
 
+// Unit tests compile the models of the tests of steps.
+#[cfg(test)]
+#[allow(dead_code, reason = "shared with the suite")]
+#[path = "../tests/suite/hybrid.rs"]
+mod hybrid;
+#[cfg(test)]
+#[allow(dead_code, reason = "shared with the suite")]
+#[path = "../tests/suite/model.rs"]
+mod model;
+
 pub use backend::CpuBackend;
 pub use team::{Broken, Member, Panicked, Team};

@@ -82,7 +82,7 @@ impl<'a> Chains<'a> {
     /// The chain that node `i` would be the end of.
     fn joined(&self, i: usize, here: &[(ValueId, usize)]) -> Option<Chain> {
         let node = &self.ir.nodes[i];
-        let own = own_operands(&node.op);
+        let own = own_operands(self.ir, &node.op);
         let grain = self.grain(node)?;
         let mut joined = Chain { products: Vec::new(), tail: Vec::new(), grain, local: Vec::new() };
         for (value, producer) in here {
@@ -121,7 +121,7 @@ impl<'a> Chains<'a> {
             Op::Glu { .. } | Op::Activate { .. } => LANES,
             _ => return None,
         };
-        let own = *own_operands(&node.op).first()?;
+        let own = *own_operands(self.ir, &node.op).first()?;
         let width = self.ir.values[own].width;
         let spaces = node.results.iter().map(|result| self.ir.values[*result].per_row);
         let is_by_row = spaces.into_iter().all(|per_row| per_row == self.ir.values[own].per_row);

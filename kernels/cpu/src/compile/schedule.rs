@@ -108,7 +108,7 @@ pub(crate) fn one_by_one(ir: &Ir) -> Schedule {
 /// Whether `reader` may read `value` in the region in which `writer` yields it.
 fn may_follow(ir: &Ir, writer: &Node, reader: &Node, value: ValueId) -> bool {
     match (items(ir, writer), items(ir, reader)) {
-        (Some(w), Some(r)) => w == r && own_operands(&reader.op).contains(&value),
+        (Some(w), Some(r)) => w == r && own_operands(ir, &reader.op).contains(&value),
         _ => false,
     }
 }
@@ -136,8 +136,9 @@ fn items(ir: &Ir, node: &Node) -> Option<Items> {
 }
 
 /// The operands of which a member reads just its own items.
-pub(super) fn own_operands(op: &Op) -> Vec<ValueId> {
+pub(super) fn own_operands(ir: &Ir, op: &Op) -> Vec<ValueId> {
     match op {
+        Op::Mul { a, b } if ir.values[*a].width == ir.values[*b].width => vec![*a, *b],
         Op::Norm { x, .. }
         | Op::Rope { x, .. }
         | Op::Store { x, .. }
@@ -150,5 +151,63 @@ pub(super) fn own_operands(op: &Op) -> Vec<ValueId> {
         | Op::Mul { a: x, .. } => vec![*x],
         Op::Add { a, b } | Op::Glu { gate: a, up: b, .. } | Op::Quantize(Source::Glu(a, b, _)) => vec![*a, *b],
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bantam_backend::{CompileOptions, KvType};
+    use bantam_gguf::GgmlType;
+
+    use crate::{
+        compile::{Loading, MaxRows, layout, load, plan},
+        isa::Isa,
+        model::{MIXTURE, PLAIN, Shape, WINDOWED, quantized},
+    };
+
+    /// Barriers that a layer of the model has in a step of many rows, and in one of few.
+    fn barriers_a_layer(shape: Shape, members: usize) -> [usize; 2] {
+        let [less, more] = [3, 5].map(|layers| barriers(Shape { layers, ..shape }, members));
+        [0, 1].map(|i| (more[i] - less[i]).div_ceil(2))
+    }
+
+    fn barriers(shape: Shape, members: usize) -> [usize; 2] {
+        let (graph, max) = (shape.graph(), MaxRows { tokens: 64, logits: 64, members });
+        let checked = bantam_graph::check(&graph).unwrap();
+        let options = CompileOptions {
+            max_rows: 64,
+            max_logit_rows: 64,
+            max_tentative: 0,
+            k_type: KvType::F16,
+            v_type: KvType::F16,
+            repack: true,
+        };
+        let (_, layouts) = layout(std::slice::from_ref(&checked), &options).unwrap();
+        let loading = Loading { isa: Isa::detect(), repack: true };
+        let (mut weights, indexes) = load(&[&graph], &shape.weights(), &loading, &mut |_, _| {}).unwrap();
+        let (plans, _) = plan(&checked, &layouts[0].places, &mut weights, &indexes[0], max).unwrap();
+        let schedule = plans.fast.schedule;
+        [schedule.regions.len(), schedule.joined.iter().filter(|joined| !**joined).count()]
+    }
+
+    #[test]
+    fn a_dense_layer_has_five_barriers_in_a_step_of_few_rows() {
+        for shape in [PLAIN, Shape { qk_norm: true, ..PLAIN }, Shape { head_dim: 32, ..WINDOWED }] {
+            let [many, few] = barriers_a_layer(quantized(shape, GgmlType::Q8_0), 2);
+            assert!(few <= 5 && many <= 8, "{shape:?}: {few}, {many} with many rows");
+        }
+    }
+
+    #[test]
+    fn a_mixture_has_seven_and_what_is_made_of_its_result() {
+        let [_, few] = barriers_a_layer(quantized(MIXTURE, GgmlType::Q8_0), 2);
+        assert!(few <= 7, "{few}");
+    }
+
+    #[test]
+    fn heads_are_left_to_all_members_where_there_are_too_few_pieces() {
+        let shape = quantized(Shape { qk_norm: true, ..PLAIN }, GgmlType::Q8_0);
+        let [two, many] = [2, 64].map(|members| barriers_a_layer(shape, members)[1]);
+        assert!(two < many, "{two} barriers with two members, {many} with many");
     }
 }

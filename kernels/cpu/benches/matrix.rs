@@ -1,7 +1,8 @@
 //! How near matrix products come to what the machine can do, format by format and for several numbers of rows.
 //!
 //! `cargo bench -p bantam-cpu --bench matrix -- [FORMAT…]`; the environment's `THREADS` says with how many threads, `SHAPE`
-//! (`3072x1024`: outputs, columns) for which matrices. The machine's reading of memory and its peak of 8-bit arithmetic are
+//! (`3072x1024`: outputs, columns) for which matrices, `ROWS` (`1,8`) for how many rows, `PIECE` how many tiles a thread takes
+//! at a time (16 in mixtures of experts); with `TWICE`, activations come with what rounding has left of them. The machine's reading of memory and its peak of 8-bit arithmetic are
 //! measured between any two formats, since shared machines drift: shares are of what was measured right before. All figures
 //! are those of the best sample.
 
@@ -59,13 +60,16 @@ impl Machine {
 struct Workers {
     team: Team,
     scratch: Vec<Mutex<Scratch>>,
+    /// Tiles that a thread takes at a time.
+    piece: usize,
 }
 
 impl Workers {
     fn new(threads: usize) -> Result<Self, Box<dyn Error>> {
         let team = Team::new(threads)?;
         let scratch = (0..team.threads()).map(|_| Scratch::new().map(Mutex::new)).collect::<Option<_>>();
-        Ok(Workers { team, scratch: scratch.ok_or("no memory for scratch")? })
+        let piece = std::env::var("PIECE").ok().and_then(|n| n.parse().ok()).map_or(usize::MAX, |n: usize| n.max(1));
+        Ok(Workers { team, piece, scratch: scratch.ok_or("no memory for scratch")? })
     }
 
     /// Multiplies by `tiles` tiles of a matrix from tile `first` on.
@@ -80,8 +84,12 @@ impl Workers {
             let part = partition(tiles, member.threads(), member.index());
             let tiles = first + part.start..first + part.end;
             let mut scratch = self.scratch[member.index()].lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the members' tiles differ, and nobody reads `y` meanwhile.
-            unsafe { matmul(matrix, 0, batch, &output, tiles, &mut scratch) }.map_err(|_| Broken)
+            for from in tiles.clone().step_by(self.piece) {
+                let tiles = from..from.saturating_add(self.piece).min(tiles.end);
+                // SAFETY: the members' tiles differ, and nobody reads `y` meanwhile.
+                unsafe { matmul(matrix, 0, batch, &output, tiles, &mut scratch) }.map_err(|_| Broken)?;
+            }
+            Ok(())
         })?;
         Ok(())
     }
@@ -97,7 +105,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for ty in chosen()? {
         let machine = Machine::measure(threads);
         let matrices = matrices(ty, outputs, columns)?;
-        for rows in ROWS {
+        for rows in rows()? {
             report(ty, rows, &matrices, &workers, &machine)?;
         }
     }
@@ -109,6 +117,12 @@ fn shape() -> Result<(usize, usize), String> {
     let Ok(shape) = std::env::var("SHAPE") else { return Ok(SHAPE) };
     let parsed = shape.split_once('x').and_then(|(a, b)| a.parse().ok().zip(b.parse().ok()));
     parsed.ok_or(format!("SHAPE={shape}: expected OUTPUTSxCOLUMNS, such as 3072x1024"))
+}
+
+/// The numbers of rows to measure.
+fn rows() -> Result<Vec<usize>, Box<dyn Error>> {
+    let Ok(rows) = std::env::var("ROWS") else { return Ok(ROWS.to_vec()) };
+    Ok(rows.split(',').map(str::parse).collect::<Result<_, _>>()?)
 }
 
 /// The formats that the command line names, or all of [`FORMATS`].
@@ -153,7 +167,8 @@ fn report(
         ActivationKind::Float => Activations::Float { values: &x, stride: columns },
         ActivationKind::Quantized => Activations::Quantized { blocks: &blocks, stride: per_row },
     };
-    let batch = Batch::first(input, rows);
+    let rest = std::env::var("TWICE").is_ok().then_some(input);
+    let batch = Batch { rest, ..Batch::first(input, rows) };
     let mut y = vec![0.0; rows * outputs];
     let operations_a_tile = rows * columns * outputs.div_ceil(first.tiles());
     let tiles = (SAMPLE * workers.team.threads() / operations_a_tile).clamp(1, first.tiles());

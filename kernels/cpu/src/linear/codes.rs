@@ -1,9 +1,10 @@
 //! How the integers of a weight tile lie in memory.
 //!
 //! The unit is one block of 32 columns of a tile's 16 rows. Four neighbouring columns of a row, a *quad*, fill the four
-//! bytes of the row's lane. Integers of fewer than 8 bits are split into planes of 4, 2 and 1 bits, the low bits first;
-//! a vector of a plane holds the quads of as many neighbouring columns as its bits leave room for. So a block of b-bit
-//! integers takes b vectors of 64 bytes, and any of its 8 quads is a few shifts and masks away.
+//! bytes of the row's lane. Integers of fewer than 8 bits are split into planes of 1, 2 and 4 bits, the high bits first; a
+//! vector of a plane holds the quads of as many neighbouring columns as its bits leave room for. So a block of b-bit
+//! integers takes b vectors of 64 bytes, and any of its 8 quads is a few shifts and masks away. A kernel's first quad needs
+//! a vector of each plane: with the smallest plane first it reads memory in order, as the hardware's prefetching expects.
 
 use super::simd::{LANES, Simd};
 
@@ -138,10 +139,10 @@ pub(super) unsafe fn quad<S: Simd, C: Codes>(simd: S, block: *const u8, q: usize
         match C::BITS {
             1 => plane::<S, 1>(simd, block, q, 0),
             2 => plane::<S, 2>(simd, block, q, 0),
-            3 => simd.or(plane::<S, 2>(simd, block, q, 0), plane::<S, 1>(simd, block.add(2 * VECTOR), q, 2)),
+            3 => simd.or(plane::<S, 1>(simd, block, q, 2), plane::<S, 2>(simd, block.add(VECTOR), q, 0)),
             4 => plane::<S, 4>(simd, block, q, 0),
-            5 => simd.or(plane::<S, 4>(simd, block, q, 0), plane::<S, 1>(simd, block.add(4 * VECTOR), q, 4)),
-            6 => simd.or(plane::<S, 4>(simd, block, q, 0), plane::<S, 2>(simd, block.add(4 * VECTOR), q, 4)),
+            5 => simd.or(plane::<S, 1>(simd, block, q, 4), plane::<S, 4>(simd, block.add(VECTOR), q, 0)),
+            6 => simd.or(plane::<S, 2>(simd, block, q, 4), plane::<S, 4>(simd, block.add(2 * VECTOR), q, 0)),
             _ => simd.load_bytes(block.add(q * VECTOR)),
         }
     };
@@ -198,17 +199,17 @@ pub(super) unsafe fn pack<S: Simd, C: Codes>(simd: S, bytes: *const u8, out: *mu
             1 => pack_plane::<S, 1>(simd, bytes, 0, out),
             2 => pack_plane::<S, 2>(simd, bytes, 0, out),
             3 => {
-                pack_plane::<S, 2>(simd, bytes, 0, out);
-                pack_plane::<S, 1>(simd, bytes, 2, out.add(2 * VECTOR));
+                pack_plane::<S, 1>(simd, bytes, 2, out);
+                pack_plane::<S, 2>(simd, bytes, 0, out.add(VECTOR));
             }
             4 => pack_plane::<S, 4>(simd, bytes, 0, out),
             5 => {
-                pack_plane::<S, 4>(simd, bytes, 0, out);
-                pack_plane::<S, 1>(simd, bytes, 4, out.add(4 * VECTOR));
+                pack_plane::<S, 1>(simd, bytes, 4, out);
+                pack_plane::<S, 4>(simd, bytes, 0, out.add(VECTOR));
             }
             6 => {
-                pack_plane::<S, 4>(simd, bytes, 0, out);
-                pack_plane::<S, 2>(simd, bytes, 4, out.add(4 * VECTOR));
+                pack_plane::<S, 2>(simd, bytes, 4, out);
+                pack_plane::<S, 4>(simd, bytes, 0, out.add(2 * VECTOR));
             }
             _ => std::ptr::copy_nonoverlapping(bytes, out, 8 * VECTOR),
         }

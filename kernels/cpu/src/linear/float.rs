@@ -105,8 +105,7 @@ impl<W: FloatWeights, const R: usize, const T: usize> Job for FloatStrip<'_, W, 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let strip = self.strip;
-        let mut ahead = [std::ptr::null::<u8>(); T];
-        ahead.copy_from_slice(&strip.ahead[..T]);
+        let mut ahead = strip.ahead;
         let mut even = [[simd.zero(); T]; R];
         let mut odd = even;
         let mut k = 0;
@@ -114,7 +113,7 @@ impl<W: FloatWeights, const R: usize, const T: usize> Job for FloatStrip<'_, W, 
         unsafe {
             while k + 1 < strip.len {
                 if k % COLUMNS_A_STEP == 0 {
-                    strip.look_ahead(simd, &mut ahead);
+                    ahead.step::<S, T>(simd);
                 }
                 self.column(simd, k, &mut even);
                 self.column(simd, k + 1, &mut odd);

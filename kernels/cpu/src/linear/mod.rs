@@ -10,6 +10,7 @@
 //! row alone, whatever the batch, the tile range or the thread.
 
 mod activation;
+mod ahead;
 mod batch;
 mod codes;
 mod float;

@@ -1,12 +1,13 @@
 //! Where the kernels find the integers and scales of a panel of columns.
 
+use super::ahead::LINE;
 use super::codes::{self, BLOCK, Codes, VECTOR};
 use super::format::{Format, Layout, PANEL, Panel, TileRows, advanced};
 use super::matrix::PackedMatrix;
 use super::raw::{self, RawCodes};
 use super::scales::Scales;
 use super::simd::{LANES, Simd};
-use super::strip::{LINE, Recipe};
+use super::strip::Recipe;
 use super::unpack::{BlockRows, unpack};
 use std::marker::PhantomData;
 

@@ -1,6 +1,7 @@
 //! Multiplication: walks tiles and panels and hands the rows to the kernels.
 
 use super::activation::{Activations, QBlock};
+use super::ahead::{Ahead, Outlook};
 use super::batch::{Batch, MatmulError, Output, check};
 use super::codes::{BLOCK, Codes};
 use super::float::{Bf16, F16, F32, FloatStrip, FloatWeights};
@@ -12,7 +13,7 @@ use super::panels::{InFile, Packed, Panels, Raw, Widened};
 use super::raw::{PANEL_BYTES, is_never_packed};
 use super::scales::{Scales, vectors};
 use super::simd::{Job, LANES, Simd, with_simd};
-use super::strip::{COLUMNS_A_STEP, LINE, MAX_ROWS, MAX_TILES, QuantizedStrip, Recipe, Strip};
+use super::strip::{COLUMNS_A_STEP, MAX_ROWS, MAX_TILES, QuantizedStrip, Recipe, Strip};
 use bantam_gguf::GgmlType;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -21,7 +22,12 @@ use std::ops::Range;
 pub struct Scratch {
     scales: Buffer,
     codes: Buffer,
+    /// For each row the sums of what rounding has left, side by side for the tiles.
+    rests: Buffer,
 }
+
+/// Rows whose sums of what rounding has left are kept at a time.
+const REST_ROWS: usize = 32;
 
 /// Floats that the scales of a panel of every tile expand to, at most: panels without scales of halves are twice as long.
 const PANEL_SCALES: usize = PANEL / BLOCK * MAX_TILES * vectors(true, true) * LANES;
@@ -31,7 +37,8 @@ impl Scratch {
     pub fn new() -> Option<Self> {
         let scales = Buffer::zeroed(PANEL_SCALES * size_of::<f32>())?;
         let codes = Buffer::zeroed(MAX_TILES * PANEL_BYTES)?;
-        Some(Self { scales, codes })
+        let rests = Buffer::zeroed(REST_ROWS * MAX_TILES * LANES * size_of::<f32>())?;
+        Some(Self { scales, codes, rests })
     }
 }
 
@@ -58,14 +65,11 @@ pub unsafe fn matmul(
     if batch.rows == 0 || tiles.is_empty() {
         return Ok(());
     }
-    let product = Product { weights, tile_data: weights.tiles_of(matrix), batch, output, tiles, scratch };
-    match weights.ty() {
-        GgmlType::F32 => with_simd(weights.isa(), FloatProduct::<F32>(product, PhantomData)),
-        GgmlType::F16 => with_simd(weights.isa(), FloatProduct::<F16>(product, PhantomData)),
-        GgmlType::BF16 => with_simd(weights.isa(), FloatProduct::<Bf16>(product, PhantomData)),
-        ty if is_never_packed(ty) && ty.unpack_group() == 16 => product.run_quantized::<Raw<true>>(),
-        ty if is_never_packed(ty) => product.run_quantized::<Raw<false>>(),
-        ty => with_format!(ty, F => product.run_packed::<F>(), _ => {}),
+    let tile_data = weights.tiles_of(matrix);
+    let at_once = if batch.rest.is_some() { REST_ROWS } else { batch.rows };
+    for start in (0..batch.rows).step_by(at_once) {
+        let rows = start..(start + at_once).min(batch.rows);
+        Product { weights, tile_data, batch, rows, output, tiles: tiles.clone(), scratch }.run();
     }
     Ok(())
 }
@@ -79,16 +83,30 @@ struct Product<'a> {
     weights: &'a PackedMatrix,
     tile_data: &'a [u8],
     batch: &'a Batch<'a>,
+    /// Rows of the batch.
+    rows: Range<usize>,
     output: &'a Output<'a>,
     tiles: Range<usize>,
     scratch: &'a mut Scratch,
 }
 
 impl Product<'_> {
+    fn run(self) {
+        let isa = self.weights.isa();
+        match self.weights.ty() {
+            GgmlType::F32 => with_simd(isa, FloatProduct::<F32>(self, PhantomData)),
+            GgmlType::F16 => with_simd(isa, FloatProduct::<F16>(self, PhantomData)),
+            GgmlType::BF16 => with_simd(isa, FloatProduct::<Bf16>(self, PhantomData)),
+            ty if is_never_packed(ty) && ty.unpack_group() == 16 => self.run_quantized::<Raw<true>>(),
+            ty if is_never_packed(ty) => self.run_quantized::<Raw<false>>(),
+            ty => with_format!(ty, F => self.run_packed::<F>(), _ => {}),
+        }
+    }
+
     fn run_packed<F: Format>(self) {
         if self.weights.is_raw() {
             self.run_quantized::<InFile<F>>();
-        } else if F::Scales::HALVES && self.batch.rows >= WIDENED_ROWS {
+        } else if F::Scales::HALVES && self.kernel_rows() >= WIDENED_ROWS {
             self.run_quantized::<Widened<F>>();
         } else {
             self.run_quantized::<Packed<F>>();
@@ -105,40 +123,84 @@ impl Product<'_> {
         &rest[..self.weights.tile_bytes().min(rest.len())]
     }
 
-    /// Makes a strip look ahead from byte `at` of the tiles on, a tile's size further for the second tile.
-    fn point_ahead<X>(&self, strip: &mut Strip<X>, at: usize) {
-        for (t, ahead) in strip.ahead.iter_mut().enumerate() {
-            *ahead = self.tile_data.as_ptr().wrapping_add(at + t * self.weights.tile_bytes());
-        }
+    /// Rows for the kernels: what rounding has left is another one.
+    fn kernel_rows(&self) -> usize {
+        self.rows.len() << usize::from(self.batch.rest.is_some())
     }
 
-    /// Asks for the places that tiles from `tile` on yield for up to `len` rows of the batch from `start` on: written without
-    /// being asked for, each would hold up the writes behind it.
+    /// Which row a kernel row belongs to, and whether it is what rounding has left of that.
+    fn row_of(&self, kernel_row: usize) -> (usize, bool) {
+        let rest = usize::from(self.batch.rest.is_some());
+        (kernel_row >> rest, kernel_row & rest == 1)
+    }
+
+    /// How to ask for weights ahead of kernels that take `tiles` tiles at a time; `waits` for memory, they need no help.
+    fn outlook(&self, tiles: usize, waits: bool) -> Outlook {
+        let tile_bytes = self.weights.tile_bytes();
+        let start = self.tile_data.as_ptr().wrapping_add(self.tiles.start * tile_bytes);
+        Outlook::new(start, tile_bytes, self.tiles.len(), tiles, !waits && !self.weights.is_raw())
+    }
+
+    /// Asks for the places that tiles from `tile` on yield for up to `len` kernel rows from `start` on: written without being
+    /// asked for, each would hold up the writes behind it.
     #[inline(always)]
     fn ask_for_outputs<S: Simd>(&self, simd: S, start: usize, len: usize, tile: usize, tiles: usize) {
-        for row in start..(start + len).min(self.batch.rows) {
-            let target = self.batch.scatter.map_or(row, |list| list[row] as usize);
+        for row in start..(start + len).min(self.kernel_rows()) {
+            let (_, target) = self.source_and_target(self.row_of(row).0);
             for t in 0..tiles {
                 simd.prefetch_to_write(self.output.place(target, (tile + t) * LANES).cast());
             }
         }
     }
 
-    /// The output places and the input rows (as indices) of `len` rows of the batch from `start` on.
+    /// The input row and the output row of row `row` of these.
+    fn source_and_target(&self, row: usize) -> (usize, usize) {
+        let row = self.rows.start + row;
+        let of = |list: Option<&[u32]>| list.map_or(row, |list| list[row] as usize);
+        (of(self.batch.gather), of(self.batch.scatter))
+    }
+
+    /// The output places and the inputs of `len` kernel rows from `start` on: `input(row, is_rest)` is an input row or what
+    /// rounding has left of it.
     fn fill_rows<X>(
-        &self,
+        &mut self,
         strip: &mut Strip<X>,
         start: usize,
         len: usize,
         tile: usize,
-        input: impl Fn(usize) -> *const X,
+        input: impl Fn(usize, bool) -> *const X,
     ) {
+        let rests = self.scratch.rests.floats_mut().as_mut_ptr();
         for i in 0..len {
-            let row = start + i;
-            let source = self.batch.gather.map_or(row, |list| list[row] as usize);
-            let target = self.batch.scatter.map_or(row, |list| list[row] as usize);
-            strip.x[i] = input(source);
-            strip.y[i] = self.output.place(target, tile * LANES);
+            let (row, is_rest) = self.row_of(start + i);
+            let (source, target) = self.source_and_target(row);
+            strip.x[i] = input(source, is_rest);
+            strip.y[i] = if is_rest {
+                rests.wrapping_add(row * MAX_TILES * LANES)
+            } else {
+                self.output.place(target, tile * LANES)
+            };
+        }
+    }
+
+    /// Adds the sums of what rounding has left to those of `tiles` tiles from `tile` on.
+    #[inline(always)]
+    fn add_rests<S: Simd>(&mut self, simd: S, tile: usize, tiles: usize) {
+        if self.batch.rest.is_none() {
+            return;
+        }
+        for row in 0..self.rows.len() {
+            let (_, target) = self.source_and_target(row);
+            let rests = &self.scratch.rests.floats_mut()[row * MAX_TILES * LANES..];
+            for (t, rests) in rests.chunks_exact(LANES).take(tiles).enumerate() {
+                let len = outputs(self.weights, &self.tiles, tile + t);
+                let place = self.output.place(target, (tile + t) * LANES);
+                // SAFETY: `check` saw to it that the row has places for these lanes; `rests` has 16 floats.
+                unsafe {
+                    let sum = simd.add(simd.load_first(place, len), simd.load(rests.as_ptr()));
+                    simd.store_first(place, sum, len);
+                }
+            }
         }
     }
 }
@@ -166,7 +228,7 @@ fn tiles_at_once<S: Simd>(rows: usize, waits_for_memory: bool) -> usize {
 #[derive(Clone, Copy)]
 enum RowCost {
     Quantized = 2,
-    QuantizedInHalves = 8,
+    QuantizedInHalves = 3,
     Float = 16,
 }
 
@@ -182,34 +244,6 @@ fn quantized_wait<K: Recipe>(rows: usize) -> bool {
     waits_for_memory(K::Codes::BITS, rows, cost)
 }
 
-/// How the runs over a panel share out to ask for the lines of the next one.
-#[derive(Default)]
-struct Ahead {
-    lines_left: usize,
-    lines_a_step: usize,
-    /// Steps of a run.
-    steps: usize,
-    /// Bytes that the last run has gone through.
-    gone: usize,
-}
-
-impl Ahead {
-    /// `runs` runs of `steps` steps each ask for `bytes` bytes of each tile.
-    fn new(bytes: usize, runs: usize, steps: usize) -> Self {
-        let lines = bytes / LINE;
-        Self { lines_left: lines, lines_a_step: lines.div_ceil((runs * steps).max(1)), steps, gone: 0 }
-    }
-
-    /// Gives the next run its share.
-    fn take<X>(&mut self, strip: &mut Strip<X>) {
-        let gone = std::mem::take(&mut self.gone);
-        strip.ahead = strip.ahead.map(|place| place.wrapping_add(gone));
-        strip.ahead_lines = if self.lines_left == 0 { 0 } else { self.lines_a_step };
-        self.gone = strip.ahead_lines * self.steps * LINE;
-        self.lines_left = self.lines_left.saturating_sub(strip.ahead_lines * self.steps);
-    }
-}
-
 /// An empty strip.
 fn blank<X>() -> Strip<X> {
     Strip {
@@ -217,8 +251,7 @@ fn blank<X>() -> Strip<X> {
         scales: std::ptr::null(),
         x: [std::ptr::null(); MAX_ROWS],
         y: [std::ptr::null_mut(); MAX_ROWS],
-        ahead: [std::ptr::null(); MAX_TILES],
-        ahead_lines: 0,
+        ahead: Ahead::NOTHING,
         len: 0,
         outputs: [0; MAX_TILES],
         first: true,
@@ -247,51 +280,49 @@ struct QuantizedProduct<'a, K>(Product<'a>, PhantomData<K>);
 impl<K: Panels> Job for QuantizedProduct<'_, K> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let rows = self.0.batch.rows;
-        let tiles = tiles_at_once::<S>(rows, quantized_wait::<K::Recipe>(rows));
-        for tile in self.0.tiles.clone().step_by(tiles) {
+        let rows = self.0.kernel_rows();
+        let waits = quantized_wait::<K::Recipe>(rows);
+        let tiles = tiles_at_once::<S>(rows, waits);
+        let limit = if K::Recipe::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
+        let mut outlook = self.0.outlook(tiles, waits);
+        for (i, tile) in self.0.tiles.clone().step_by(tiles).enumerate() {
             for panel in K::panels(self.0.weights) {
-                self.panel(simd, tile, tiles, panel);
+                let end = i * self.0.weights.tile_bytes() + panel.end;
+                outlook.plan(panel.end - panel.records_at, end, rows.div_ceil(limit), panel.cols / BLOCK);
+                self.panel(simd, (tile, tiles), panel, limit, &mut outlook);
             }
+            self.0.add_rests(simd, tile, tiles);
         }
     }
 }
 
 impl<K: Panels> QuantizedProduct<'_, K> {
-    /// Multiplies one panel of `tiles` tiles from `tile` on with every row of the batch.
+    /// Multiplies one panel of `tiles` tiles from `tile` on with every row, at most `limit` at a time.
     #[inline(always)]
-    fn panel<S: Simd>(&mut self, simd: S, tile: usize, tiles: usize, panel: Panel) {
+    fn panel<S: Simd>(
+        &mut self,
+        simd: S,
+        (tile, tiles): (usize, usize),
+        panel: Panel,
+        limit: usize,
+        outlook: &mut Outlook,
+    ) {
         let mut strip = blank();
         (strip.len, strip.first) = (panel.cols / BLOCK, panel.first == 0);
         self.read_weights(simd, tile, tiles, panel, &mut strip);
-        let limit = if K::Recipe::HALVES { S::ROWS_OF_HALVES } else { S::ROWS };
-        let mut ahead = self.look_ahead(tile, tiles, panel, limit, &mut strip);
-        for input in [Some(self.0.batch.input), self.0.batch.rest].into_iter().flatten() {
-            let Activations::Quantized { blocks, stride } = input else { continue };
-            let blocks = &blocks[panel.first / BLOCK..];
-            for (start, rows) in runs(self.0.batch.rows, limit) {
-                ahead.take(&mut strip);
-                self.0.ask_for_outputs(simd, start + rows, rows, tile, tiles);
-                self.0.fill_rows(&mut strip, start, rows, tile, |row| blocks[row * stride..].as_ptr());
-                // SAFETY: weights and scales cover the panel, and `check` saw to it that rows and places exist.
-                run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K::Recipe, R, T>::new(&strip) });
-            }
-            // The rest is added to what is there.
-            strip.first = false;
+        let Batch { input, rest, .. } = *self.0.batch;
+        let blocks = |row: usize, is_rest: bool| match if is_rest { rest.unwrap_or(input) } else { input } {
+            Activations::Quantized { blocks, stride } => blocks[row * stride + panel.first / BLOCK..].as_ptr(),
+            Activations::Float { .. } => std::ptr::null(),
+        };
+        for (start, rows) in runs(self.0.kernel_rows(), limit) {
+            strip.ahead = outlook.take(strip.len);
+            self.0.ask_for_outputs(simd, start + rows, rows, tile, tiles);
+            self.0.fill_rows(&mut strip, start, rows, tile, blocks);
+            // SAFETY: weights and scales cover the panel, and `check` saw to it that activations are quantized and that rows
+            // and places exist.
+            run_strip!(simd, tiles, rows, |R, T| unsafe { QuantizedStrip::<K::Recipe, R, T>::new(&strip) });
         }
-    }
-
-    /// Points `strip` to the panel that comes next, and says how the runs of `limit` rows ask for it.
-    fn look_ahead(&self, tile: usize, tiles: usize, panel: Panel, limit: usize, strip: &mut Strip<QBlock>) -> Ahead {
-        let (weights, rows) = (self.0.weights, self.0.batch.rows);
-        if quantized_wait::<K::Recipe>(rows) {
-            return Ahead::default();
-        }
-        // Panels of a tile are neighbours; from the last one it is as many tiles to the next one's first.
-        let is_last = panel.first + panel.cols == weights.cols();
-        let skipped = if is_last { (tiles - 1) * weights.tile_bytes() } else { 0 };
-        self.0.point_ahead(strip, tile * weights.tile_bytes() + panel.end + skipped);
-        Ahead::new(panel.end - panel.records_at, rows.div_ceil(limit), strip.len)
     }
 
     /// Points `strip` to the integers and expanded scales of a panel.
@@ -299,7 +330,7 @@ impl<K: Panels> QuantizedProduct<'_, K> {
     fn read_weights<S: Simd>(&mut self, simd: S, tile: usize, tiles: usize, panel: Panel, strip: &mut Strip<QBlock>) {
         let per_tile = K::Recipe::VECTORS * LANES;
         let Product { weights, tile_data, .. } = self.0;
-        let Scratch { scales, codes } = &mut *self.0.scratch;
+        let Scratch { scales, codes, .. } = &mut *self.0.scratch;
         let scales = scales.floats_mut();
         for (t, codes) in codes.chunks_exact_mut(PANEL_BYTES).take(tiles).enumerate() {
             strip.outputs[t] = outputs(weights, &self.0.tiles, tile + t);
@@ -323,29 +354,27 @@ struct FloatProduct<'a, W>(Product<'a>, PhantomData<W>);
 impl<W: FloatWeights> Job for FloatProduct<'_, W> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let product = self.0;
+        let mut product = self.0;
         let Activations::Float { values, stride } = product.batch.input else { return };
-        let rows = product.batch.rows;
+        let rows = product.rows.len();
         let waits = waits_for_memory(8 * W::BYTES, rows, RowCost::Float);
         let tiles = tiles_at_once::<S>(rows, waits);
         let mut strip = blank();
         strip.len = product.weights.cols();
-        for tile in product.tiles.clone().step_by(tiles) {
+        let steps = strip.len.div_ceil(COLUMNS_A_STEP);
+        let mut outlook = product.outlook(tiles, waits);
+        for (i, tile) in product.tiles.clone().step_by(tiles).enumerate() {
             for t in 0..tiles {
                 strip.outputs[t] = outputs(product.weights, &product.tiles, tile + t);
                 strip.weights[t] =
                     if strip.outputs[t] == 0 { strip.weights[0] } else { product.tile(tile + t).as_ptr() };
             }
-            let mut ahead = Ahead::default();
-            if !waits && !product.weights.is_raw() {
-                product.point_ahead(&mut strip, (tile + tiles) * product.weights.tile_bytes());
-                let steps = strip.len.div_ceil(COLUMNS_A_STEP);
-                ahead = Ahead::new(product.weights.tile_bytes(), rows.div_ceil(S::ROWS), steps);
-            }
+            let bytes = product.weights.tile_bytes();
+            outlook.plan(bytes, (i + 1) * bytes, rows.div_ceil(S::ROWS), steps);
             for (start, rows) in runs(rows, S::ROWS) {
-                ahead.take(&mut strip);
+                strip.ahead = outlook.take(steps);
                 product.ask_for_outputs(simd, start + rows, rows, tile, tiles);
-                product.fill_rows(&mut strip, start, rows, tile, |row| values[row * stride..].as_ptr());
+                product.fill_rows(&mut strip, start, rows, tile, |row, _| values[row * stride..].as_ptr());
                 if product.weights.is_raw() {
                     // SAFETY: there are as many rows as outputs, and `check` saw to it that rows and places exist.
                     run_strip!(simd, tiles, rows, |R, T| unsafe { FloatRowsStrip::<W, R, T>::new(&strip) });

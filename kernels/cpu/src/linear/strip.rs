@@ -7,7 +7,7 @@
 //! - float weights: `a = w·x + a` for the even columns, `b = w·x + b` for the odd ones, `y = a + b`.
 //!
 //! `y` may rest in memory between two panels of columns, which changes nothing. Where activations come with what rounding has
-//! left of them, each panel adds the blocks of the rest behind those of the rounded ones.
+//! left of them, the rest has a `y` of its own, as if it were another row, and the two are added at last.
 //!
 //! The compiler enables an instruction set for a function and what is inlined into it. A closure with vector operations
 //! may be compiled before it is inlined, and then every operation becomes a call: so there are only loops here.
@@ -15,6 +15,7 @@
 #![allow(clippy::needless_range_loop, reason = "several arrays share their indices")]
 
 use super::activation::QBlock;
+use super::ahead::Ahead;
 use super::codes::{self, Codes};
 use super::scales::vectors;
 use super::simd::{Job, LANES, Simd};
@@ -27,8 +28,6 @@ pub(super) const MAX_TILES: usize = 2;
 
 /// Columns of floats between two looks ahead.
 pub(super) const COLUMNS_A_STEP: usize = 16;
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
 
 /// What a kernel reads and writes; `X` is [`QBlock`] or `f32`. A kernel for fewer rows or tiles uses the first ones.
 ///
@@ -42,10 +41,9 @@ pub(super) struct Strip<X> {
     pub(super) y: [*mut f32; MAX_ROWS],
     pub(super) len: usize,
     pub(super) outputs: [usize; MAX_TILES],
-    /// Weights that will be needed next, one place for each tile, and how many cache lines from there on to ask for with
-    /// every block, or every [`COLUMNS_A_STEP`] columns of floats.
-    pub(super) ahead: [*const u8; MAX_TILES],
-    pub(super) ahead_lines: usize,
+    /// Weights that will be needed soon, for which the kernel asks with every block, or every [`COLUMNS_A_STEP`] columns of
+    /// floats.
+    pub(super) ahead: Ahead,
     /// Whether `y` starts from zero, not from what is there.
     pub(super) first: bool,
 }
@@ -67,17 +65,6 @@ impl<X> Strip<X> {
             }
         }
         sums
-    }
-
-    /// Asks for the next lines of each place, and moves the places behind them.
-    #[inline(always)]
-    pub(super) fn look_ahead<S: Simd, const T: usize>(&self, simd: S, ahead: &mut [*const u8; T]) {
-        for place in ahead {
-            for line in 0..self.ahead_lines {
-                simd.prefetch(place.wrapping_add(line * LINE));
-            }
-            *place = place.wrapping_add(self.ahead_lines * LINE);
-        }
     }
 
     /// Puts the sums where they belong.
@@ -279,13 +266,12 @@ impl<K: Recipe, const R: usize, const T: usize> Job for QuantizedStrip<'_, K, R,
         let mut x = [std::ptr::null(); R];
         x.copy_from_slice(&strip.x[..R]);
         let mut scales = strip.scales;
-        let mut ahead = [std::ptr::null::<u8>(); T];
-        ahead.copy_from_slice(&strip.ahead[..T]);
+        let mut ahead = strip.ahead;
         // SAFETY: `new` was promised that the pointers cover `len` blocks.
         unsafe {
             let mut sums = strip.load::<S, R, T>(simd);
             for _ in 0..strip.len {
-                strip.look_ahead(simd, &mut ahead);
+                ahead.step::<S, T>(simd);
                 Self::block(simd, weights, scales, x, &mut sums);
                 for t in 0..T {
                     weights[t] = weights[t].add(block_bytes);

@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p bantam-cpu --bench matrix -- [FORMAT…]`; the environment's `THREADS` says with how many threads, `SHAPE`
 //! (`3072x1024`: outputs, columns) for which matrices, `ROWS` (`1,8`) for how many rows, `PIECE` how many tiles a thread takes
-//! at a time (16 in mixtures of experts); with `TWICE`, activations come with what rounding has left of them. The machine's reading of memory and its peak of 8-bit arithmetic are
-//! measured between any two formats, since shared machines drift: shares are of what was measured right before. All figures
-//! are those of the best sample.
+//! at a time (16 in mixtures of experts); with `TWICE`, activations come with what rounding has left of them. The machine's
+//! reading of memory and its peak of 8-bit arithmetic are measured between any two formats, since shared machines drift:
+//! shares are of what was measured right before. All figures are those of the best sample.
 
 #![allow(unsafe_code, reason = "matmul leaves it to its callers that threads share out the outputs")]
 #![allow(clippy::print_stdout, reason = "its result")]

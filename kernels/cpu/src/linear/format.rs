@@ -251,15 +251,9 @@ fn unpacked_halves(block: &[u8], lane: usize, record: &mut [u8]) {
 /// Columns of the largest block.
 pub(super) const BLOCK_LEN: usize = 256;
 
-/// Columns that are unpacked together: as many as keep a kernel's working set in the first-level cache, and a multiple of
-/// every format's block.
-pub(super) const PANEL: usize = 512;
-
-/// Columns of `F` that lie together, scales before integers. Where halves of blocks have scales of their own these take
-/// more room.
-const fn panel<F: Format>() -> usize {
-    if F::Scales::HALVES { PANEL } else { 2 * PANEL }
-}
+/// Columns that lie together, scales before integers, and are unpacked together: a multiple of every format's block, and as
+/// many as make a kernel's run long without driving the weights and rows that it works on out of the second-level cache.
+pub(super) const PANEL: usize = 1024;
 
 /// Where the parts of a tile of `F` are.
 pub(super) struct Layout {
@@ -274,18 +268,18 @@ impl Layout {
     /// The layout of tiles of `cols` columns, a multiple of the format's block.
     pub(super) fn new<F: Format>(cols: usize) -> Self {
         let bytes = |cols| codes_at::<F>(cols) + cols / BLOCK * codes::block_bytes::<F::Codes>();
-        let (full, rest) = (cols / panel::<F>(), cols % panel::<F>());
-        let full_panel = bytes(panel::<F>());
-        Self { cols, codes_at: codes_at::<F>(panel::<F>()), full_panel, tile: full * full_panel + bytes(rest) }
+        let (full, rest) = (cols / PANEL, cols % PANEL);
+        let full_panel = bytes(PANEL);
+        Self { cols, codes_at: codes_at::<F>(PANEL), full_panel, tile: full * full_panel + bytes(rest) }
     }
 
     /// The panels: columns, bytes of the tile where the records start, bytes from there to the integers.
     pub(super) fn panels<F: Format>(&self) -> impl Iterator<Item = Panel> + use<F> {
         let (cols, full_panel, full_codes_at) = (self.cols, self.full_panel, self.codes_at);
-        (0..cols.div_ceil(panel::<F>())).map(move |i| {
-            let first = i * panel::<F>();
-            let len = panel::<F>().min(cols - first);
-            let codes_at = if len == panel::<F>() { full_codes_at } else { codes_at::<F>(len) };
+        (0..cols.div_ceil(PANEL)).map(move |i| {
+            let first = i * PANEL;
+            let len = PANEL.min(cols - first);
+            let codes_at = if len == PANEL { full_codes_at } else { codes_at::<F>(len) };
             let records_at = i * full_panel;
             let codes_at = records_at + codes_at;
             let end = codes_at + len / BLOCK * codes::block_bytes::<F::Codes>();

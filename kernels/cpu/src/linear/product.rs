@@ -29,7 +29,7 @@ pub struct Scratch {
 /// Rows whose sums of what rounding has left are kept at a time.
 const REST_ROWS: usize = 32;
 
-/// Floats that the scales of a panel of every tile expand to, at most: panels without scales of halves are twice as long.
+/// Floats that the scales of a panel of every tile expand to, at most.
 const PANEL_SCALES: usize = PANEL / BLOCK * MAX_TILES * vectors(true, true) * LANES;
 
 impl Scratch {

@@ -58,7 +58,7 @@ impl Answer {
                     tokens.extend(delta.tokens);
                 }
                 Event::Finished(outcome) => return Ok(Whole { text, tokens, outcome }),
-                Event::Failed(why) => return Err(ApiError::internal(why)),
+                Event::Failed(why) => return Err(ApiError::failed(&why)),
             }
         }
         Err(ApiError::internal("The generation ended without a result"))
@@ -105,7 +105,7 @@ fn frames(mut answer: Answer, mut protocol: impl Frames) -> impl futures::Stream
                 Event::Started { .. } => protocol.started(),
                 Event::Delta(delta) => protocol.delta(delta),
                 Event::Finished(outcome) => protocol.finished(&outcome),
-                Event::Failed(why) => protocol.failed(&ApiError::internal(why)),
+                Event::Failed(why) => protocol.failed(&ApiError::failed(&why)),
             };
             for frame in told {
                 yield frame;
@@ -120,7 +120,7 @@ pub(crate) mod testing {
 
     use std::time::Duration;
 
-    use bantam_runtime::engine::FinishReason;
+    use bantam_runtime::engine::{Failure, FinishReason};
 
     use super::*;
     use crate::log::{LogLevel, testing};
@@ -224,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_under_way_is_a_500_or_the_end_of_the_stream() {
-        let events = vec![testing::text("a"), Event::Failed("the executor stopped".into())];
+        let events = vec![testing::text("a"), Event::Failed(Failure::Fault("the executor stopped".into()))];
         let response = testing::scripted(events.clone()).respond(|_| unreachable!()).await;
         assert_eq!(response.status(), 500);
         assert!(body(response).await.contains("the executor stopped"));

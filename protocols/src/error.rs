@@ -5,7 +5,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bantam_runtime::engine::Refusal;
+use bantam_runtime::engine::{Failure, Refusal};
 use bantam_runtime::words::brief;
 use serde_json::{Value, json};
 
@@ -124,6 +124,16 @@ impl From<FieldError> for ApiError {
 }
 
 impl ApiError {
+    /// A request that the runtime took and could not bring to its end.
+    pub(crate) fn failed(failure: &Failure) -> Self {
+        match failure {
+            Failure::Fault(why) => ApiError::internal(why),
+            Failure::Deadline { .. } => ApiError::new(StatusCode::GATEWAY_TIMEOUT, failure.to_string())
+                .code("deadline_exceeded")
+                .param("deadline_ms"),
+        }
+    }
+
     /// A request that the runtime did not take; `prompt` is the field that holds its prompt.
     pub(crate) fn refused(refusal: Refusal, prompt: &'static str) -> Self {
         match refusal {

@@ -87,6 +87,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count(1, 1 << 14), help_heading = RESOURCES)]
     step_tokens: usize,
 
+    /// Part of the time, in percent, that prompts get while other sequences generate
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = count(1, 99), help_heading = RESOURCES)]
+    prefill_share: usize,
+
     /// Memory for the cache in MiB; 0: half of what is free once the model is loaded, at most what can be useful
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 1 << 30), help_heading = RESOURCES)]
     kv_mib: usize,
@@ -162,6 +166,7 @@ impl Plan {
         (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
         engine.sampling = args.sampling.resolve()?;
         engine.batch = args.step_tokens;
+        engine.prefill_share = args.prefill_share;
         engine.kv_mib = args.kv_mib;
         let bar = progress::share("loading");
         let level = match (args.quiet, args.verbose) {

@@ -50,7 +50,7 @@ impl PendingRow {
             }
             Event::Delta(_) => {}
             Event::Finished(outcome) => self.end = End::Finished(outcome.clone()),
-            Event::Failed(why) => self.end = End::Failed(why.clone()),
+            Event::Failed(why) => self.end = End::Failed(why.to_string()),
         }
     }
 
@@ -91,6 +91,8 @@ impl Drop for PendingRow {
 
 #[cfg(test)]
 mod tests {
+    use bantam_runtime::engine::Failure;
+
     use super::super::{LogLevel, testing};
     use super::*;
 
@@ -135,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn quiet_shows_failures_only() {
         assert!(words(LogLevel::Quiet, &[Event::Finished(outcome())]).await.is_empty());
-        let failed = words(LogLevel::Quiet, &[Event::Failed("out of luck".into())]).await;
+        let failed = words(LogLevel::Quiet, &[Event::Failed(Failure::Fault("out of luck".into()))]).await;
         assert_eq!(failed[6], "failed");
         assert!(failed.ends_with(&["out".to_owned(), "of".to_owned(), "luck".to_owned()]));
     }

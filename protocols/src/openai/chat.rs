@@ -106,7 +106,7 @@ impl Frames for ChatStream {
 
 #[cfg(test)]
 mod tests {
-    use bantam_runtime::engine::{Event, FinishReason};
+    use bantam_runtime::engine::{Event, Failure, FinishReason};
     use serde_json::json;
 
     use super::*;
@@ -158,7 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_stream_ends_with_the_error_and_no_done() {
-        let chunks = stream(vec![text("a"), Event::Failed("the executor stopped".into())], true).await;
+        let chunks = stream(vec![text("a"), Event::Failed(Failure::Fault("the executor stopped".into()))], true).await;
         assert_eq!(chunks.len(), 2);
         assert_eq!(chunks[1]["error"]["message"], "the executor stopped");
         assert_eq!(chunks[1]["error"]["type"], "server_error");

@@ -79,7 +79,7 @@ async fn answer(engine: &Engine, messages: &[Value], max_tokens: usize) -> Resul
         match event {
             Event::Started { .. } => first = Some(Instant::now()),
             Event::Delta(delta) => text.push_str(&delta.text),
-            Event::Failed(why) => return Err(CliError::Failed(why)),
+            Event::Failed(why) => return Err(CliError::failed(why)),
             Event::Finished(outcome) => {
                 let first = first.unwrap_or(start);
                 let turn = Turn {

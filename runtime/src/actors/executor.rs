@@ -189,22 +189,22 @@ fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> 
             }));
         }
         if let Some(sampler) = &mut want.sampler {
-            let sampled = sample(sampler, row);
-            if let Ok(sampled) = &sampled {
-                sampler.accept(sampled.token);
-            }
-            want.sampled = Some(sampled);
+            // A fault in drawing one sequence's token is that sequence's alone.
+            let drawn = catch_unwind(AssertUnwindSafe(|| draw(sampler, row)));
+            want.sampled = Some(drawn.unwrap_or_else(|panic| Err(format!("sampling panicked: {}", panic_text(panic.as_ref())))));
         }
     }
     Ok(())
 }
 
-/// Draws a token. A row without a number in it, as damaged weights give, has none to draw.
-fn sample(sampler: &mut Sampler, row: &[f32]) -> Result<Sampled, String> {
+/// Draws a token and takes note of it. A row without a number in it, as damaged weights give, has none to draw.
+fn draw(sampler: &mut Sampler, row: &[f32]) -> Result<Sampled, String> {
     if row.iter().any(|logit| logit.is_nan()) {
         return Err("the model's logits are not numbers (NaN): its file is damaged, or its weights overflow".into());
     }
-    sampler.sample(row, None).map_err(|e| e.to_string())
+    let sampled = sampler.sample(row, None).map_err(|e| e.to_string())?;
+    sampler.accept(sampled.token);
+    Ok(sampled)
 }
 
 /// The message of a panic, if it has one.

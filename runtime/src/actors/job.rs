@@ -1,12 +1,12 @@
 //! A prepared request on its way through the actors.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bantam_text::StopMatcher;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::{
-    engine::{CancelFlag, Event},
+    engine::{CancelFlag, Event, Failure},
     sampling::{Sampled, Sampler},
 };
 
@@ -24,10 +24,32 @@ pub(crate) struct Job {
     pub(crate) share: bool,
     /// Most prompt tokens a step; 0: as many as fit.
     pub(crate) chunk: usize,
+    /// Lower numbers go first.
+    pub(crate) priority: i32,
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) cancel: CancelFlag,
     pub(crate) capture: Option<Capture>,
     pub(crate) stop: StopMatcher,
     pub(crate) output: Output,
+}
+
+/// When a request must have ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    at: Instant,
+    after: Duration,
+}
+
+impl Deadline {
+    /// `after` a request's submission; `None` if that is beyond what clocks can tell, and so no deadline.
+    pub(crate) fn new(submitted: Instant, after: Duration) -> Option<Self> {
+        Some(Deadline { at: submitted.checked_add(after)?, after })
+    }
+
+    /// Why a request with this deadline ends at `now`, if it must.
+    pub(crate) fn passed(&self, now: Instant) -> Option<Failure> {
+        (now >= self.at).then_some(Failure::Deadline { after: self.after })
+    }
 }
 
 /// The part of a job that turns tokens into the client's events; the slot owns it.
@@ -75,5 +97,6 @@ pub(crate) enum TokenEvent {
     /// The sequence ended; `end_token`: on an end token, which is not part of the answer.
     End { end_token: bool },
     /// The sequence cannot go on.
-    Failed(String),
+    Failed(Failure),
 }
+

@@ -8,13 +8,14 @@ use bantam_backend::{RecurrentGroup, StateGroup};
 use bantam_graph::StateKind;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use crate::cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Resume, StateCache};
+use crate::cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Reserve, Resume, StateCache};
 
 /// What the kv actor is asked.
 #[derive(Debug)]
 pub(crate) enum KvMessage {
-    /// A lease for a sequence of these tokens, of which the first `at_most` may come from the cache.
-    Acquire { tokens: Vec<u32>, at_most: usize, reply: RpcReplyPort<Acquired> },
+    /// A lease for a sequence of these tokens, of which the first `at_most` may come from the cache, if there is room for
+    /// what it reserves.
+    Acquire { tokens: Vec<u32>, at_most: usize, reserve: Option<Reserve>, reply: RpcReplyPort<Option<Acquired>> },
     /// Publishes and grows leases.
     Prepare { work: Vec<LeaseWork>, reply: RpcReplyPort<Vec<LeaseWork>> },
     /// A lease on the state of these tokens, as far as it is cached, to be saved.
@@ -101,8 +102,8 @@ impl Actor for Kv {
         cache: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            KvMessage::Acquire { tokens, at_most, reply } => {
-                reply.send(cache.acquire(NAMESPACE, &tokens, at_most)).ok();
+            KvMessage::Acquire { tokens, at_most, reserve, reply } => {
+                reply.send(cache.admit(NAMESPACE, &tokens, at_most, reserve.as_ref())).ok();
             }
             KvMessage::Prepare { mut work, reply } => {
                 for item in &mut work {

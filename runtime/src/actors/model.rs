@@ -211,6 +211,9 @@ impl Parts<'_> {
             end_tokens: self.info.end_tokens.clone(),
             resumes_anywhere: self.cache.resumes_anywhere(),
             history: self.history,
+            minimum: self.cache.minimum.clone(),
+            prefill_share: self.config.prefill_share,
+            has_mixtures: !self.mixtures.is_empty(),
         };
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
         all.push(scheduler.get_cell());

@@ -82,12 +82,22 @@ impl Actor for Slot {
         let SlotMessage::Begin(assignment) = message;
         let context = context.clone();
         tokio::spawn(async move {
-            let slot = context.id;
-            let scheduler = context.scheduler.clone();
+            let _busy = Busy { slot: context.id, scheduler: context.scheduler.clone() };
             Pump::new(context, *assignment).run().await;
-            drop(scheduler.cast(SchedulerMessage::SlotFree(slot)));
         });
         Ok(())
+    }
+}
+
+/// A slot that serves a sequence. It is free again when this is dropped, in whatever way the sequence ends.
+struct Busy {
+    slot: usize,
+    scheduler: ActorRef<SchedulerMessage>,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        drop(self.scheduler.cast(SchedulerMessage::SlotFree(self.slot)));
     }
 }
 

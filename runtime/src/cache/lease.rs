@@ -258,7 +258,7 @@ impl Lease {
     }
 
     /// Pages of each group that [`Lease::extend`] would take, copies of shared tails included.
-    pub(super) fn wanted(&self, to: usize) -> Vec<usize> {
+    pub fn wanted(&self, to: usize) -> Vec<usize> {
         (0..self.groups.len())
             .map(|g| self.written_pages(g, to).filter(|&index| !self.is_writable(g, index)).count())
             .collect()

@@ -43,4 +43,4 @@ mod tests;
 pub use evict::{Candidate, CandidateKind, EvictionPolicy, LeastRecentlyUsed};
 pub use lease::{Lease, LeaseError, PagePlace, PendingCopy};
 pub use pool::{NoRoom, Page, PoolError, Pools, one_sequence};
-pub use state_cache::{Acquired, Counters, GroupUsage, PublishError, Resume, SlotUsage, StateCache};
+pub use state_cache::{Acquired, Counters, GroupUsage, PublishError, Reserve, Resume, SlotUsage, StateCache};

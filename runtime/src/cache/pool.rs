@@ -155,6 +155,11 @@ impl Pools {
         self.pools.get(group).map_or(0, |pool| pool.ids.capacity())
     }
 
+    /// Pages of a group that are set aside for it.
+    pub fn minimum(&self, group: usize) -> usize {
+        self.pools.get(group).map_or(0, |pool| pool.minimum)
+    }
+
     /// Pages of the capacity that nobody references.
     pub fn free(&mut self, group: usize) -> usize {
         self.pools.get_mut(group).map_or(0, |pool| pool.ids.free())

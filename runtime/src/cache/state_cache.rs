@@ -22,6 +22,15 @@ pub struct Acquired {
     pub branch: usize,
 }
 
+/// Room without which a sequence is not to begin.
+#[derive(Clone, Debug)]
+pub struct Reserve {
+    /// Tokens that it is to reach.
+    pub tokens: usize,
+    /// Pages of each group that others, which have begun, are yet to take.
+    pub beside: Vec<usize>,
+}
+
 /// Whether later requests are likely to go on from the end of what is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
@@ -144,11 +153,39 @@ impl StateCache {
     /// To get logits at least one token must be computed: `at_most` is then `tokens.len() - 1`.
     pub fn acquire(&mut self, namespace: u64, tokens: &[u32], at_most: usize) -> Acquired {
         let (lease, branch) = self.tree.acquire(namespace, tokens, at_most);
+        self.count_lookup(tokens, &lease);
+        Acquired { lease, branch }
+    }
+
+    /// The same if there is room for what is reserved.
+    pub fn admit(
+        &mut self,
+        namespace: u64,
+        tokens: &[u32],
+        at_most: usize,
+        reserve: Option<&Reserve>,
+    ) -> Option<Acquired> {
+        let (lease, branch) = self.tree.acquire(namespace, tokens, at_most);
+        if reserve.is_some_and(|reserve| !self.has_room_for(&lease, reserve)) {
+            return None;
+        }
+        self.count_lookup(tokens, &lease);
+        Some(Acquired { lease, branch })
+    }
+
+    fn has_room_for(&mut self, lease: &Lease, Reserve { tokens, beside }: &Reserve) -> bool {
+        let wanted = lease.wanted(*tokens).into_iter().zip(beside).enumerate();
+        // A window moves on: it never holds more than a lone sequence needs.
+        let wanted: Vec<usize> = wanted.map(|(g, (pages, beside))| pages.min(self.pools.minimum(g)) + beside).collect();
+        let missing = self.pools.missing(&wanted);
+        missing.iter().all(|pages| *pages == 0) || self.usage().iter().zip(missing).all(|(g, pages)| g.cached >= pages)
+    }
+
+    fn count_lookup(&mut self, tokens: &[u32], lease: &Lease) {
         self.counters.lookups += 1;
         self.counters.hits += u64::from(!lease.is_empty());
         self.counters.tokens_wanted += tokens.len() as u64;
         self.counters.tokens_reused += lease.len() as u64;
-        Acquired { lease, branch }
     }
 
     /// Provides pages for the rows of a sequence up to token `to`, and a slot for its recurrent state, evicting cached

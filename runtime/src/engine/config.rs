@@ -34,6 +34,8 @@ pub struct EngineConfig {
     pub sampling: SamplingOverrides,
     /// Most rows of a step.
     pub batch: usize,
+    /// Part of the time that prompts get while other sequences decode, in percent, if there are prompts.
+    pub prefill_share: usize,
     /// Memory for sequences' state in MiB; 0: half of what is free once the weights are loaded.
     pub kv_mib: usize,
     /// Keep the state of ended conversations for those that go on from it, as far as memory allows.
@@ -62,6 +64,7 @@ impl EngineConfig {
             repack: true,
             sampling: SamplingOverrides::default(),
             batch: 512,
+            prefill_share: 50,
             kv_mib: 0,
             keep_prefixes: true,
             max_tentative: 0,
@@ -73,6 +76,7 @@ impl EngineConfig {
     /// Checks what cannot be.
     pub(crate) fn validate(&self) -> Result<(), EngineError> {
         let limits = [
+            ("--prefill-share", self.prefill_share, 99),
             ("--parallel", self.parallel, 1024),
             ("--context", self.context, 1 << 24),
             ("--max-tokens", self.max_tokens, 1 << 24),

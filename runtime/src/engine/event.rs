@@ -15,7 +15,21 @@ pub enum Event {
     /// The end, and the last event.
     Finished(Outcome),
     /// The generation cannot go on, and the last event.
-    Failed(String),
+    Failed(Failure),
+}
+
+/// Why a generation cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A fault of the runtime or the model.
+    #[error("{0}")]
+    Fault(String),
+    /// The time that the request gave has passed.
+    #[error("the request's deadline of {} ms has passed", .after.as_millis())]
+    Deadline {
+        /// The time it gave.
+        after: Duration,
+    },
 }
 
 /// A piece of the answer.

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::mpsc;
 
-use super::Event;
+use super::{Event, Failure};
 
 /// Set when nobody waits for a request any more; read between steps, wherever the request is.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl Generation {
             return None;
         }
         let event = self.events.recv().await.unwrap_or_else(|| {
-            Event::Failed("the runtime was restarted while it served this request; send it again".into())
+            Event::Failed(Failure::Fault("a fault of the runtime ended this request before its end; send it again".into()))
         });
         self.ended = matches!(event, Event::Finished(_) | Event::Failed(_));
         Some(event)

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     actors::{
-        job::{Capture, Job, Output},
+        job::{Capture, Deadline, Job, Output},
         model::ModelMessage,
         root::Root,
     },
@@ -218,6 +218,8 @@ impl Engine {
             ignore_eos: prepared.ignore_eos,
             share: prepared.share,
             chunk: prepared.chunk,
+            priority: prepared.priority,
+            deadline: prepared.deadline.and_then(|after| Deadline::new(submitted, after)),
             cancel: cancel.clone(),
             capture,
             stop: prepared.stop,
@@ -242,6 +244,10 @@ pub(crate) struct Prepared {
     pub(crate) share: bool,
     /// Most prompt tokens a step; 0: as many as fit.
     pub(crate) chunk: usize,
+    /// Lower numbers go first.
+    pub(crate) priority: i32,
+    /// Time from its submission in which it must end.
+    pub(crate) deadline: Option<Duration>,
 }
 
 /// Runs work that computes away from the threads that serve I/O.

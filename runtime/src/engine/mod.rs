@@ -24,7 +24,7 @@ pub use config::EngineConfig;
 pub use defaults::SamplingDefaults;
 pub(crate) use defaults::{of_generation_config, of_metadata, or};
 pub use error::{EngineError, Refusal};
-pub use event::{Delta, Event, FinishReason, Outcome, TokenLogprob};
+pub use event::{Delta, Event, Failure, FinishReason, Outcome, TokenLogprob};
 pub(crate) use generation::CancelFlag;
 pub use generation::Generation;
 pub use handle::Engine;

@@ -35,6 +35,8 @@ pub(crate) fn prepare(info: &ModelInfo, request: Request) -> Result<Prepared, Re
         ignore_eos: request.ignore_eos,
         share: true,
         chunk: 0,
+        priority: request.priority,
+        deadline: request.deadline,
     })
 }
 

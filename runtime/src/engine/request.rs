@@ -1,5 +1,7 @@
 //! What a client asks for, in the runtime's own terms. The protocols convert their wire forms into these.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
 use crate::sampling::SamplingOverrides;
@@ -44,6 +46,10 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Report the log-probability of each token and this many alternatives.
     pub logprobs: Option<usize>,
+    /// Requests of a lower number go first, where they would have to wait for each other.
+    pub priority: i32,
+    /// Time after which nobody wants the answer any more.
+    pub deadline: Option<Duration>,
 }
 
 impl Request {
@@ -56,6 +62,8 @@ impl Request {
             stop: Vec::new(),
             ignore_eos: false,
             logprobs: None,
+            priority: 0,
+            deadline: None,
         }
     }
 }

@@ -48,6 +48,8 @@ impl Run {
             ignore_eos: true,
             share: plan.share,
             chunk: plan.chunk,
+            priority: 0,
+            deadline: None,
         };
         let generation = engine.submit_probe(prepared, Capture { rows: sender, rejected: plan.rejected })?;
         Ok(Run { generation, rows })
@@ -60,7 +62,7 @@ impl Run {
             match self.generation.next().await {
                 Some(Event::Started { cached_tokens }) => cached = cached_tokens,
                 Some(Event::Delta(_)) => {}
-                Some(Event::Failed(why)) => return Err(ProbeError::Failed(why)),
+                Some(Event::Failed(why)) => return Err(ProbeError::Failed(why.to_string())),
                 Some(Event::Finished(_)) | None => break,
             }
         }

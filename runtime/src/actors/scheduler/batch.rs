@@ -1,57 +1,38 @@
-//! Batch forming: which sequences take part in the next step, and with how many rows. Pure, so that it can be tested
-//! without a model.
+//! Batch forming: how the rows of a step are shared out among prompts. Pure, so that it can be tested without a model.
 //!
-//! Decoding sequences come first, one row each, so that a long prompt never stops them. What is left of the row budget
-//! goes to prompts in order of arrival. A prompt that arrives while others decode gets smaller chunks, which bounds the
-//! time between two tokens of theirs.
+//! Decoding sequences come first, one row each, so that a long prompt never stops them; how many rows are then left for
+//! prompts is the pace's to say (`pace`). Of these the prompt that came first gets at least half. The other half goes to
+//! those that will soon be done: a short question does not wait for a book that was pasted before it, and no number of short
+//! questions stops the book.
 
-/// What the plan is made from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Most rows in a step.
-    pub(crate) rows: usize,
-    /// Most prompt rows in a step in which sequences decode.
-    pub(crate) rows_beside_decode: usize,
+/// A prompt that may take part in the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prompt {
+    /// Rows it could take.
+    pub(crate) wants: usize,
+    /// Tokens of it that are not computed, at least `wants`.
+    pub(crate) pending: usize,
 }
 
-/// Rows of the next step, as they are given out.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    left: usize,
-    prompt_left: usize,
-}
-
-impl Budget {
-    /// The budget of a step in which `decoding` sequences want their row.
-    pub(crate) fn new(limits: Limits, decoding: usize) -> Self {
-        let left = limits.rows;
-        let prompt_left = match decoding {
-            0 => left,
-            n => limits.rows_beside_decode.min(left.saturating_sub(n)),
-        };
-        Budget { left, prompt_left }
+/// Rows of each prompt, which are in order of arrival, at most `rows` together.
+pub(crate) fn share_out(prompts: &[Prompt], rows: usize) -> Vec<usize> {
+    let mut given = vec![0; prompts.len()];
+    let mut left = rows;
+    let mut give = |index: usize, most: usize, given: &mut [usize]| {
+        let more = (prompts[index].wants - given[index]).min(most).min(left);
+        given[index] += more;
+        left -= more;
+    };
+    if prompts.is_empty() {
+        return given;
     }
-
-    /// A decoding sequence's row; false if the step is full.
-    pub(crate) fn take_decode(&mut self) -> bool {
-        let fits = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        fits
+    give(0, rows.div_ceil(2), &mut given);
+    let mut soonest: Vec<usize> = (0..prompts.len()).collect();
+    soonest.sort_by_key(|&index| prompts[index].pending);
+    for index in soonest {
+        give(index, rows, &mut given);
     }
-
-    /// Rows for a prompt of which `pending` tokens are not computed, at most `chunk` unless that is 0.
-    pub(crate) fn take_prompt(&mut self, pending: usize, chunk: usize) -> usize {
-        let chunk = if chunk == 0 { pending } else { chunk };
-        let rows = pending.min(chunk).min(self.prompt_left).min(self.left);
-        self.left -= rows;
-        self.prompt_left -= rows;
-        rows
-    }
-
-    /// Whether no prompt row can be given out any more.
-    pub(crate) fn prompt_spent(&self) -> bool {
-        self.prompt_left == 0 || self.left == 0
-    }
+    given
 }
 
 #[cfg(test)]
@@ -60,33 +41,35 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { rows: 512, rows_beside_decode: 128 };
-
-    #[test]
-    fn a_lone_prompt_gets_the_whole_step() {
-        assert_eq!(Budget::new(LIMITS, 0).take_prompt(10_000, 0), 512);
+    fn prompt(pending: usize) -> Prompt {
+        Prompt { wants: pending, pending }
     }
 
     #[test]
-    fn a_prompt_beside_decoders_gets_a_small_chunk() {
-        let mut budget = Budget::new(LIMITS, 3);
-        assert!((0..3).all(|_| budget.take_decode()));
-        assert_eq!(budget.take_prompt(10_000, 0), 128);
-        assert!(budget.prompt_spent());
+    fn prompts_of_equal_length_are_computed_one_after_the_other() {
+        assert_eq!(share_out(&[prompt(900), prompt(900), prompt(900)], 512), [512, 0, 0]);
+        assert_eq!(share_out(&[prompt(388), prompt(900), prompt(900)], 512), [388, 124, 0]);
+    }
+
+    #[test]
+    fn a_short_prompt_passes_a_long_one() {
+        assert_eq!(share_out(&[prompt(60_000), prompt(20_000), prompt(100)], 512), [256, 156, 100]);
+        assert_eq!(share_out(&[prompt(60_000)], 512), [512]);
+        assert_eq!(share_out(&[], 512), [0; 0]);
     }
 
     proptest! {
         #[test]
-        fn no_step_is_overfull_and_decoders_are_never_displaced(
-            rows in 1usize..600, beside in 1usize..600, decoders in 0usize..40,
-            prompts in prop::collection::vec((1usize..2000, 0usize..100), 0..10),
+        fn nothing_is_left_and_the_first_gets_half(
+            prompts in prop::collection::vec((1usize..3000, 0usize..2000), 1..10), rows in 1usize..600,
         ) {
-            let limits = Limits { rows, rows_beside_decode: beside };
-            let mut budget = Budget::new(limits, decoders);
-            let prompt: usize = prompts.iter().map(|&(p, c)| budget.take_prompt(p, c)).sum();
-            let decoded = (0..decoders).filter(|_| budget.take_decode()).count();
-            prop_assert!(prompt + decoded <= rows);
-            prop_assert_eq!(decoded, decoders.min(rows));
+            let prompts: Vec<_> =
+                prompts.into_iter().map(|(wants, more)| Prompt { wants, pending: wants + more }).collect();
+            let given = share_out(&prompts, rows);
+            let wanted: usize = prompts.iter().map(|p| p.wants).sum();
+            prop_assert_eq!(given.iter().sum::<usize>(), rows.min(wanted));
+            prop_assert!(given.iter().zip(&prompts).all(|(given, p)| *given <= p.wants));
+            prop_assert!(given[0] >= prompts[0].wants.min(rows.div_ceil(2)));
         }
     }
 }

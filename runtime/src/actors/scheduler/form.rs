@@ -1,11 +1,14 @@
 //! Forming a step: who takes part, with which tokens and pages.
 
+use std::time::Instant;
+
 use bantam_backend::SequenceStep;
 use ractor::ActorProcessingErr;
 
 use super::{
-    SchedulerState,
-    batch::{Budget, Limits},
+    SchedulerState, Shape,
+    batch::{Prompt, share_out},
+    sequence::Wait,
 };
 use crate::{
     actors::{
@@ -13,11 +16,9 @@ use crate::{
         job::TokenEvent,
         kv::{KvMessage, LeaseWork},
     },
-    cache::Acquired,
+    cache::{Acquired, Reserve},
+    engine::Failure,
 };
-
-/// Part of a step's rows that prompts may take while others decode: bounds the pause between two of their tokens.
-const PROMPT_PART_BESIDE_DECODE: usize = 4;
 
 /// Pages are asked for so many tokens at a time, so that most decoding steps need none.
 const GROW_BY: usize = 16;
@@ -45,7 +46,8 @@ impl SchedulerState {
         self.counters.steps += 1;
         self.counters.rows += job.step.tokens.len() as u64;
         self.counters.max_step_sequences = self.counters.max_step_sequences.max(job.step.sequences.len());
-        self.computing = true;
+        self.shape = Shape::of(&self.running);
+        self.computing = Some(Instant::now());
         self.arguments.executor.cast(ExecutorMessage::Run(job, self.myself.clone()))?;
         Ok(())
     }
@@ -53,73 +55,133 @@ impl SchedulerState {
     /// Sets `in_step` of each sequence.
     async fn choose(&mut self) -> Result<(), ActorProcessingErr> {
         self.note_waiting();
-        let rows = self.arguments.batch;
-        let limits = Limits { rows, rows_beside_decode: (rows / PROMPT_PART_BESIDE_DECODE).max(1) };
-        let decoding = self.running.iter().filter(|s| s.is_decoding() && s.has_room()).count();
-        let mut budget = Budget::new(limits, decoding);
-        let mut logit_rows = self.arguments.max_logit_rows;
-        for sequence in self.running.iter_mut().filter(|s| s.is_decoding()) {
-            sequence.in_step = usize::from(logit_rows > 0 && sequence.has_room() && budget.take_decode());
-            logit_rows -= sequence.in_step;
+        self.begin_all().await?;
+        let suspect = self.running.iter().position(|sequence| sequence.suspect && sequence.lease.is_some());
+        if let Some(suspect) = suspect {
+            let rows = self.arguments.batch;
+            let sequence = &mut self.running[suspect];
+            let most = if sequence.capture.is_some() { rows.min(self.arguments.max_logit_rows) } else { rows };
+            sequence.in_step = sequence.until_cut().min(most);
+            return Ok(());
         }
-        for index in 0..self.running.len() {
-            if self.running[index].is_decoding() || budget.prompt_spent() || logit_rows == 0 {
-                continue;
-            }
-            if !self.running[index].has_room() || self.running[index].waits {
-                continue;
-            }
-            self.acquire(index).await?;
-            let sequence = &mut self.running[index];
-            let pending = match sequence.capture {
-                Some(_) => sequence.until_cut().min(logit_rows),
-                None => sequence.until_cut(),
-            };
-            sequence.in_step = budget.take_prompt(pending, sequence.chunk);
-            logit_rows -= match sequence.capture {
-                Some(_) => sequence.in_step,
-                None => usize::from(sequence.in_step == sequence.pending()),
-            };
+        let mut logit_rows = self.arguments.max_logit_rows;
+        let mut decoding = 0;
+        for sequence in self.running.iter_mut().filter(|s| s.is_decoding()) {
+            let fits = decoding < logit_rows && decoding < self.arguments.batch;
+            sequence.in_step = usize::from(fits && sequence.has_room());
+            decoding += sequence.in_step;
+        }
+        logit_rows -= decoding;
+        let (indexes, prompts) = self.prompts(logit_rows);
+        let pending = prompts.iter().map(|prompt| prompt.wants).sum();
+        let rows = self.pace.rows(decoding, pending, self.arguments.batch - decoding);
+        for (index, rows) in indexes.into_iter().zip(share_out(&prompts, rows)) {
+            self.running[index].in_step = rows;
         }
         Ok(())
     }
 
-    /// Notes which sequences wait for a prefix that an older one is computing. Nobody computes what is being computed; if
-    /// the older one goes away, the next computes it. Where state cannot be resumed at any token, the older one stops at
-    /// the end of what they share.
-    fn note_waiting(&mut self) {
-        let anywhere = self.arguments.resumes_anywhere;
-        for index in 0..self.running.len() {
-            let (older, rest) = self.running.split_at_mut(index);
-            let Some(sequence) = rest.first_mut() else { break };
-            sequence.waits = false;
-            if sequence.lease.is_some() || !sequence.share {
+    /// Sequences with prompt tokens to compute, and what they could take of the next step.
+    fn prompts(&self, mut logit_rows: usize) -> (Vec<usize>, Vec<Prompt>) {
+        let (mut indexes, mut prompts) = (Vec::new(), Vec::new());
+        for (index, sequence) in self.running.iter().enumerate() {
+            let waits = sequence.is_decoding() || sequence.lease.is_none() || !sequence.has_room();
+            if waits || logit_rows == 0 {
                 continue;
             }
-            for older in older.iter_mut().filter(|older| older.share && !older.started) {
-                // One token at least is computed for its logits.
-                let shared = common(&older.tokens, &sequence.tokens).min(sequence.tokens.len() - 1);
-                let unfinished = if anywhere { shared.saturating_sub(WORTH_WAITING) } else { shared.saturating_sub(1) };
-                if shared >= WORTH_WAITING && older.done() <= unfinished {
-                    sequence.waits = true;
-                    if !anywhere {
-                        older.cuts.add(shared);
-                    }
-                }
+            let chunk = if sequence.chunk == 0 { usize::MAX } else { sequence.chunk };
+            let wants = match sequence.capture {
+                Some(_) => sequence.until_cut().min(chunk).min(logit_rows),
+                None => sequence.until_cut().min(chunk),
+            };
+            logit_rows -= if sequence.capture.is_some() { wants } else { 1 };
+            indexes.push(index);
+            prompts.push(Prompt { wants, pending: sequence.pending() });
+        }
+        (indexes, prompts)
+    }
+
+    /// Notes which sequences wait for a prefix that another is computing. Nobody computes what is being computed; if that
+    /// one goes away, the next computes it. Where state cannot be resumed at any token, it stops at the end of what they
+    /// share. It is as urgent as the most urgent of those that wait for it.
+    fn note_waiting(&mut self) {
+        let mut urgent = false;
+        for index in 0..self.running.len() {
+            let sequence = &self.running[index];
+            let begins = sequence.lease.is_none() && sequence.share;
+            if begins && sequence.waits.is_some_and(|wait| self.is_under_way(wait)) {
+                continue;
             }
+            self.running[index].waits = None;
+            if begins {
+                urgent |= self.find_shared(index);
+            }
+        }
+        if urgent {
+            self.running.sort_by_key(|sequence| (sequence.priority, sequence.id));
         }
     }
 
-    /// Begins a sequence at its longest cached prefix. At least one token is left to compute, for its logits.
-    async fn acquire(&mut self, index: usize) -> Result<(), ActorProcessingErr> {
-        let sequence = &mut self.running[index];
-        if sequence.lease.is_some() {
-            return Ok(());
+    fn is_under_way(&self, wait: Wait) -> bool {
+        let computing = self.running.iter().find(|sequence| sequence.id == wait.request);
+        computing.is_some_and(|computing| !computing.started && computing.done() <= wait.unfinished)
+    }
+
+    /// Lets a sequence wait for the one with which it shares most of those that compute or come before it. Returns whether
+    /// another has become more urgent by it.
+    fn find_shared(&mut self, index: usize) -> bool {
+        let anywhere = self.arguments.resumes_anywhere;
+        let (mut longest, mut urgent) = (0, false);
+        for other in 0..self.running.len() {
+            let Ok([sequence, computing]) = self.running.get_disjoint_mut([index, other]) else { continue };
+            let is_first = computing.lease.is_some() || other < index;
+            if !is_first || !computing.share || computing.started {
+                continue;
+            }
+            // One token at least is computed for its logits.
+            let shared = common(&computing.tokens, &sequence.tokens).min(sequence.tokens.len() - 1);
+            let unfinished = if anywhere { shared.saturating_sub(WORTH_WAITING) } else { shared.saturating_sub(1) };
+            if shared < WORTH_WAITING || computing.done() > unfinished {
+                continue;
+            }
+            if shared > longest {
+                longest = shared;
+                sequence.waits = Some(Wait { request: computing.id, unfinished });
+            }
+            urgent |= sequence.priority < computing.priority;
+            computing.priority = computing.priority.min(sequence.priority);
+            if !anywhere {
+                computing.cuts.add(shared);
+            }
         }
+        urgent
+    }
+
+    /// Gives each sequence that waits for nothing its state, as long as memory suffices for those that have come before.
+    async fn begin_all(&mut self) -> Result<(), ActorProcessingErr> {
+        for index in 0..self.running.len() {
+            let sequence = &self.running[index];
+            if sequence.lease.is_some() || sequence.waits.is_some() || !sequence.has_room() {
+                continue;
+            }
+            if self.starved || !self.acquire(index).await? {
+                self.starved = true;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a sequence at its longest cached prefix, if there is memory for what it is sure to need beside all others.
+    /// At least one token is left to compute, for its logits.
+    async fn acquire(&mut self, index: usize) -> Result<bool, ActorProcessingErr> {
+        let beside = self.reserved();
+        let sequence = &mut self.running[index];
         let at_most = if sequence.share { sequence.tokens.len() - 1 } else { 0 };
+        let reserve = beside.map(|beside| Reserve { tokens: sequence.sure_length(), beside });
         let tokens = sequence.tokens.clone();
-        let Acquired { lease, branch } =
-            ractor::call!(self.arguments.kv, |reply| KvMessage::Acquire { tokens, at_most, reply })?;
+        let found = ractor::call!(self.arguments.kv, |reply| KvMessage::Acquire { tokens, at_most, reserve, reply })?;
+        let Some(Acquired { lease, branch }) = found else { return Ok(false) };
         if !sequence.started {
             sequence.cached = lease.len().min(sequence.prompt_len);
             self.counters.reused_tokens += sequence.cached as u64;
@@ -131,7 +193,20 @@ impl SchedulerState {
         }
         sequence.grown_to = 0;
         sequence.lease = Some(lease);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Pages of each group that sequences with state are yet to take, as far as is sure; `None` if there are none such.
+    fn reserved(&self) -> Option<Vec<usize>> {
+        let mut all: Option<Vec<usize>> = None;
+        for sequence in &self.running {
+            let Some(lease) = &sequence.lease else { continue };
+            let pages = lease.wanted(sequence.sure_length()).into_iter().zip(&self.arguments.minimum);
+            let all = all.get_or_insert_with(|| vec![0; self.arguments.minimum.len()]);
+            // A window moves on: it never holds more than a lone sequence needs.
+            all.iter_mut().zip(pages).for_each(|(all, (pages, minimum))| *all += pages.min(*minimum));
+        }
+        all
     }
 
     /// Shows the rows of earlier steps to others, before anyone looks for a prefix.
@@ -211,7 +286,7 @@ impl SchedulerState {
             [] => Ok(()),
             [only] => {
                 let why = "no memory for the state of this sequence alone; raise --kv-mib or lower --context";
-                self.running[only].tell(TokenEvent::Failed(why.into()));
+                self.running[only].tell(TokenEvent::Failed(Failure::Fault(why.into())));
                 self.retire(only)
             }
             [.., youngest] => {

@@ -1,8 +1,9 @@
 //! The scheduler: decides, once per step, which sequences run.
 //!
-//! Messages: [`SchedulerMessage`]. Requests wait in arrival order for a slot; sequences in slots take part in steps as
-//! [`batch`] plans them. One step is computed at a time, by the executor; while it runs the scheduler only collects
-//! messages. A sequence that finds no pages gives way to older ones and starts again later from what is cached.
+//! Messages: [`SchedulerMessage`]. Requests wait for a slot, and sequences in slots for memory, by priority and then in order
+//! of arrival; those that have both take part in steps as [`batch`] and [`pace`] plan them. One step is computed at a time, by
+//! the executor; while it runs the scheduler only collects messages. A sequence that finds no pages gives way to those before
+//! it and starts again later from what is cached.
 //!
 //! Invariants: a request ends in exactly one terminal event, sent by its slot; nothing here waits for a client.
 
@@ -10,19 +11,21 @@ mod batch;
 mod cuts;
 mod form;
 mod outcome;
+mod pace;
 mod sequence;
 mod transfer;
 
 use std::{
     collections::VecDeque,
     sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant},
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc;
 
 pub(crate) use self::transfer::Transfer;
-use self::{cuts::Cuts, sequence::Sequence, transfer::Transfers};
+use self::{cuts::Cuts, pace::Pace, sequence::Sequence, transfer::Transfers};
 use super::{
     executor::{ExecutorMessage, StepJob, StepOutcome},
     job::{Job, TokenEvent},
@@ -30,7 +33,7 @@ use super::{
     slot::{Assignment, SlotMessage, TOKEN_CHANNEL},
     transfer::TransferJob,
 };
-use crate::engine::{SlotState, SlotStatus, Status};
+use crate::engine::{Event, SlotState, SlotStatus, Status};
 
 /// What the scheduler is told and asked.
 #[derive(Debug)]
@@ -51,6 +54,8 @@ pub(crate) enum SchedulerMessage {
     SlotFree(usize),
     /// A slot that was full has room again.
     Unblocked,
+    /// Time has passed: sent every [`TICK`].
+    Tick,
     /// What is going on.
     Status(RpcReplyPort<Status>),
 }
@@ -70,21 +75,61 @@ pub(crate) struct SchedulerArguments {
     pub(crate) resumes_anywhere: bool,
     /// Tokens before its rows that a sequence's step names.
     pub(crate) history: usize,
+    /// Pages of each group that a lone sequence needs at most.
+    pub(crate) minimum: Vec<usize>,
+    /// Part of the time that prompts get beside decoding sequences, in percent.
+    pub(crate) prefill_share: usize,
+    /// Whether a few rows more can cost as much as many: each brings experts of its own into the step.
+    pub(crate) has_mixtures: bool,
 }
+
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Fewest prompt rows that are worth a step beside decoding sequences.
+const FEWEST_PROMPT_ROWS: usize = 8;
+/// The same for mixtures of experts.
+const FEWEST_PROMPT_ROWS_OF_MIXTURES: usize = 256;
 
 /// What the scheduler owns.
 pub(crate) struct SchedulerState {
     arguments: SchedulerArguments,
     myself: ActorRef<SchedulerMessage>,
+    /// By priority, then in order of arrival.
     queue: VecDeque<Box<Job>>,
     transfers: Transfers,
-    /// In order of arrival.
+    /// By priority, then in order of arrival.
     running: Vec<Sequence>,
     slots: Vec<SlotEntry>,
-    computing: bool,
+    /// Since when a step or a transfer is being computed.
+    computing: Option<Instant>,
+    shape: Shape,
+    /// Whether a sequence has found too little memory, and nothing has been given back since.
+    starved: bool,
+    pace: Pace,
     /// Buffers of the last step, used again.
     spare: Option<Box<StepJob>>,
     counters: Counters,
+}
+
+/// What the step that is being computed consists of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shape {
+    /// Sequences that decode.
+    decoding: usize,
+    /// Prompt rows.
+    prompt: usize,
+}
+
+impl Shape {
+    fn of(running: &[Sequence]) -> Self {
+        running.iter().filter(|sequence| sequence.in_step > 0).fold(Shape::default(), |shape, sequence| {
+            match sequence.is_decoding() {
+                true => Shape { decoding: shape.decoding + 1, ..shape },
+                false => Shape { prompt: shape.prompt + sequence.in_step, ..shape },
+            }
+        })
+    }
 }
 
 struct SlotEntry {
@@ -113,14 +158,22 @@ impl Actor for Scheduler {
         myself: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
+        myself.send_interval(TICK, || SchedulerMessage::Tick);
+        let fewest = match arguments.has_mixtures {
+            true => FEWEST_PROMPT_ROWS_OF_MIXTURES,
+            false => FEWEST_PROMPT_ROWS,
+        };
         Ok(SchedulerState {
+            pace: Pace::new(arguments.prefill_share, fewest),
             arguments,
             myself,
             queue: VecDeque::new(),
             transfers: Transfers::new(),
             running: Vec::new(),
             slots: Vec::new(),
-            computing: false,
+            computing: None,
+            shape: Shape::default(),
+            starved: false,
             spare: None,
             counters: Counters::default(),
         })
@@ -136,7 +189,7 @@ impl Actor for Scheduler {
             SchedulerMessage::Slots(actors) => {
                 state.slots = actors.into_iter().map(|actor| SlotEntry { actor, busy: false }).collect();
             }
-            SchedulerMessage::Submit(job) => state.queue.push_back(job),
+            SchedulerMessage::Submit(job) => state.enqueue(job),
             SchedulerMessage::Cancel(id) => state.cancel(id),
             SchedulerMessage::Transfer(transfer) => state.transfers.push_back(transfer),
             SchedulerMessage::TransferDone(job) => state.transfer_done(*job)?,
@@ -147,6 +200,7 @@ impl Actor for Scheduler {
                 }
             }
             SchedulerMessage::Unblocked => {}
+            SchedulerMessage::Tick => state.end_overdue(Instant::now()),
             SchedulerMessage::Status(reply) => {
                 let status = state.status().await;
                 // Whoever asked may have gone.
@@ -154,11 +208,35 @@ impl Actor for Scheduler {
                 return Ok(());
             }
         }
-        if state.computing { Ok(()) } else { state.next_step().await }
+        if state.computing.is_some() { Ok(()) } else { state.next_step().await }
     }
 }
 
 impl SchedulerState {
+    fn enqueue(&mut self, job: Box<Job>) {
+        let at = self.queue.partition_point(|queued| queued.priority <= job.priority);
+        self.queue.insert(at, job);
+    }
+
+    /// Ends requests whose deadline has passed.
+    fn end_overdue(&mut self, now: Instant) {
+        self.queue.retain(|job| {
+            let failure = job.deadline.and_then(|deadline| deadline.passed(now));
+            if let Some(failure) = &failure {
+                // The first event of this request: there is room, unless its client has gone.
+                job.output.events.try_send(Event::Failed(failure.clone())).ok();
+            }
+            failure.is_none()
+        });
+        for sequence in self.running.iter().filter(|sequence| !sequence.cancel.is_set()) {
+            if let Some(failure) = sequence.deadline.and_then(|deadline| deadline.passed(now)) {
+                sequence.tell(TokenEvent::Failed(failure));
+                // A sequence in a step is taken out when the step ends.
+                sequence.cancel.set();
+            }
+        }
+    }
+
     fn cancel(&mut self, id: u64) {
         self.queue.retain(|job| job.id != id);
         if let Some(sequence) = self.running.iter().find(|s| s.id == id) {
@@ -189,7 +267,8 @@ impl SchedulerState {
             true => cuts::checkpoints(&job.tokens, &self.arguments.end_tokens),
             false => Vec::new(),
         };
-        self.running.push(Sequence {
+        let at = self.running.partition_point(|running| running.priority <= job.priority);
+        let sequence = Sequence {
             id: job.id,
             slot,
             prompt_len: job.tokens.len(),
@@ -197,7 +276,7 @@ impl SchedulerState {
             cached: 0,
             lease: None,
             cuts: Cuts::new(points),
-            waits: false,
+            waits: None,
             grown_to: 0,
             published: 0,
             sampler: Some(job.sampler),
@@ -206,12 +285,16 @@ impl SchedulerState {
             ignore_eos: job.ignore_eos,
             share: job.share,
             chunk: job.chunk,
+            priority: job.priority,
+            deadline: job.deadline,
+            suspect: false,
             capture: job.capture,
             cancel: job.cancel,
             events,
             blocked,
             started: false,
-        });
+        };
+        self.running.insert(at, sequence);
         Ok(())
     }
 
@@ -224,6 +307,7 @@ impl SchedulerState {
 
     /// Takes a sequence's state; if it is shared, others can still find it.
     fn let_go(&mut self, index: usize) -> Result<(), ActorProcessingErr> {
+        self.starved = false;
         let sequence = &mut self.running[index];
         let Some(lease) = sequence.lease.take().filter(|_| sequence.share) else { return Ok(()) };
         let tokens = sequence.tokens.iter().take(lease.len()).copied().collect();

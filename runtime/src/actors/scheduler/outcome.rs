@@ -5,17 +5,19 @@ use ractor::ActorProcessingErr;
 use super::SchedulerState;
 use crate::{
     actors::{executor::StepOutcome, job::TokenEvent},
+    engine::Failure,
     sampling::Sampled,
 };
 
 impl SchedulerState {
     pub(super) fn step_done(&mut self, outcome: StepOutcome) -> Result<(), ActorProcessingErr> {
-        self.computing = false;
+        self.computing = None;
         let StepOutcome { mut job, result, elapsed } = outcome;
         tracing::trace!(?elapsed, rows = job.step.tokens.len(), sequences = job.step.sequences.len(), "step");
         job.held.clear();
         match result {
             Ok(()) => {
+                self.pace.learn(self.shape.decoding, self.shape.prompt, elapsed);
                 self.advance()?;
                 for want in job.wants.drain(..) {
                     if let Some(sampler) = want.sampler {
@@ -28,7 +30,14 @@ impl SchedulerState {
                     }
                 }
             }
-            Err(why) => self.fail_step(&why),
+            Err(why) => {
+                for want in job.wants.drain(..) {
+                    if let Some(sampler) = want.sampler {
+                        self.give_back(want.id, sampler);
+                    }
+                }
+                self.step_failed(&why);
+            }
         }
         self.spare = Some(job);
         Ok(())
@@ -40,6 +49,7 @@ impl SchedulerState {
             let rows = std::mem::take(&mut sequence.in_step);
             if let (Some(lease), 1..) = (&mut sequence.lease, rows) {
                 lease.advance(rows)?;
+                sequence.suspect &= sequence.pending() > 0;
             }
         }
         Ok(())
@@ -72,19 +82,29 @@ impl SchedulerState {
     /// One sequence cannot go on.
     fn fail(&mut self, id: u64, why: &str) -> Result<(), ActorProcessingErr> {
         let Some(index) = self.running.iter().position(|s| s.id == id) else { return Ok(()) };
-        self.running[index].tell(TokenEvent::Failed(why.into()));
+        self.running[index].tell(TokenEvent::Failed(Failure::Fault(why.into())));
         self.retire(index)
     }
 
-    /// The step's sequences cannot go on: what it wrote is not known. Others are not touched.
-    fn fail_step(&mut self, why: &str) {
-        tracing::error!(%why, "a step failed");
-        self.running.retain(|sequence| {
-            let failed = sequence.in_step > 0;
-            if failed {
-                sequence.tell(TokenEvent::Failed(why.into()));
-            }
-            !failed
-        });
+    /// What the step wrote is not known. The sequences in it begin again at what others can find of them, one after the
+    /// other, so that one that cannot be computed does not take others along.
+    fn step_failed(&mut self, why: &str) {
+        let in_step = self.running.iter().filter(|sequence| sequence.in_step > 0).count();
+        tracing::error!(%why, sequences = in_step, "a step failed");
+        self.starved = false;
+        if in_step == 1 {
+            return self.running.retain(|sequence| {
+                let failed = sequence.in_step > 0;
+                if failed {
+                    sequence.tell(TokenEvent::Failed(Failure::Fault(why.into())));
+                }
+                !failed
+            });
+        }
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.in_step > 0) {
+            sequence.in_step = 0;
+            sequence.lease = None;
+            sequence.suspect = true;
+        }
     }
 }

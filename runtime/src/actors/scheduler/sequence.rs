@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::cuts::Cuts;
 use crate::{
-    actors::job::{Capture, TokenEvent},
+    actors::job::{Capture, Deadline, TokenEvent},
     cache::{Lease, Resume},
     engine::{CancelFlag, SlotState, SlotStatus},
     sampling::{Sampled, Sampler},
@@ -17,6 +17,19 @@ use crate::{
 
 /// Generated tokens that others see at once.
 const PUBLISH_EVERY: usize = 32;
+
+/// Tokens of its answer that a sequence is given memory for before it begins: enough not to be displaced at once, while answers
+/// are seldom as long as they may be.
+const ANSWER_RESERVED: usize = 256;
+
+/// What a sequence waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// The request that computes it.
+    pub(crate) request: u64,
+    /// As long as that has computed no more tokens, it is not there.
+    pub(crate) unfinished: usize,
+}
 
 /// What a step gives to a sequence, or takes from it.
 #[derive(Debug)]
@@ -32,8 +45,8 @@ pub(crate) struct Sequence {
     pub(crate) lease: Option<Lease>,
     /// Where its steps end, so that others can go on from there.
     pub(crate) cuts: Cuts,
-    /// Whether an older sequence is computing a prefix that it can have.
-    pub(crate) waits: bool,
+    /// Another that is computing a prefix which it can have.
+    pub(crate) waits: Option<Wait>,
     /// Tokens that pages are there for, to be written by this sequence alone.
     pub(crate) grown_to: usize,
     /// Tokens that others can find.
@@ -46,6 +59,11 @@ pub(crate) struct Sequence {
     pub(crate) ignore_eos: bool,
     pub(crate) share: bool,
     pub(crate) chunk: usize,
+    /// Lower numbers go first. That of a sequence whose prefix others wait for is the least of theirs.
+    pub(crate) priority: i32,
+    pub(crate) deadline: Option<Deadline>,
+    /// Whether a step with it and others has failed: it is tried alone.
+    pub(crate) suspect: bool,
     pub(crate) capture: Option<Capture>,
     pub(crate) cancel: CancelFlag,
     pub(crate) events: mpsc::Sender<TokenEvent>,
@@ -94,6 +112,11 @@ impl Sequence {
             Some(capture) if self.in_step > 0 && self.is_decoding() => capture.rejected,
             _ => 0,
         }
+    }
+
+    /// Tokens that it is sure to reach, as far as one can be.
+    pub(crate) fn sure_length(&self) -> usize {
+        self.prompt_len + self.max_tokens.min(self.generated() + ANSWER_RESERVED)
     }
 
     pub(crate) fn generated(&self) -> usize {

@@ -3,7 +3,7 @@
 //! The kv actor leases the state, so that its pages and slot stay what they are; the executor's thread copies it; then the
 //! lease ends, and a restored state stays findable.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use bantam_backend::{SequenceStep, Step};
 use ractor::{ActorProcessingErr, RpcReplyPort};
@@ -37,7 +37,7 @@ impl SchedulerState {
                 Transfer::Restore { state, reply } => self.restore(state, reply).await?,
             };
             if let Some(job) = job {
-                self.computing = true;
+                self.computing = Some(Instant::now());
                 self.arguments.executor.cast(ExecutorMessage::Transfer(Box::new(job), self.myself.clone()))?;
                 return Ok(true);
             }
@@ -93,7 +93,7 @@ impl SchedulerState {
 
     /// A transfer was made.
     pub(super) fn transfer_done(&mut self, job: TransferJob) -> Result<(), ActorProcessingErr> {
-        self.computing = false;
+        self.computing = None;
         // Whoever asked may have gone.
         match job.kind {
             TransferKind::Save { state, result, reply } => {

@@ -11,7 +11,7 @@ use crate::{
     actors::kv::KvArguments,
     cache::one_sequence,
     engine::{
-        Engine, EngineConfig, Event, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request, SamplingDefaults,
+        Engine, EngineConfig, Event, Failure, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request, SamplingDefaults,
         SlotState,
     },
     memory::Ledger,
@@ -243,10 +243,103 @@ async fn a_step_that_fails_or_panics_ends_its_requests_only() {
         let engine = setup.start().await;
         for poison in [VOCAB as u32 - 2, VOCAB as u32 - 1] {
             let (_, end) = collect(submit(&engine, &[1, 2, poison], 5).await).await;
-            assert!(matches!(&end, Event::Failed(why) if why.contains("poisoned")), "{end:?}");
+            assert!(matches!(&end, Event::Failed(Failure::Fault(why)) if why.contains("poisoned")), "{end:?}");
             let p = prompt(4, 0, 12);
             expect_exact(submit(&engine, &p, 8).await, &p, 8).await;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_fails_takes_no_other_request_along() {
+    for setup in Setup::all() {
+        let setup = Setup { config: EngineConfig { parallel: 8, ..setup.config.clone() }, ..setup };
+        for poison in [VOCAB as u32 - 2, VOCAB as u32 - 1] {
+            let engine = setup.start().await;
+            setup.gate.close();
+            let prompts: Vec<_> = (0..7).map(|i| prompt(i, 20, 3 + i as usize)).collect();
+            let mut running = Vec::new();
+            for p in &prompts[..3] {
+                running.push(submit(&engine, p, 60).await);
+            }
+            let poisoned = submit(&engine, &[1, 2, 3, poison, 5], 9).await;
+            for p in &prompts[3..] {
+                running.push(submit(&engine, p, 60).await);
+            }
+            setup.gate.open();
+            let (tokens, end) = collect(poisoned).await;
+            assert!(tokens.is_empty(), "{tokens:?}");
+            assert!(matches!(&end, Event::Failed(Failure::Fault(why)) if why.contains("poisoned")), "{end:?}");
+            for (generation, p) in running.into_iter().zip(&prompts) {
+                expect_exact(generation, p, 60).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_ends_at_its_deadline_wherever_it_is() {
+    let setup = Setup { config: EngineConfig { parallel: 1, ..Setup::new().config }, ..Setup::new() };
+    let engine = setup.start().await;
+    setup.gate.close();
+    let after = Duration::from_millis(300);
+    let (p, q) = (prompt(1, 0, 30), prompt(2, 0, 30));
+    let overdue = Request { deadline: Some(after), ..request(p.clone(), 150) };
+    let computed = engine.submit(overdue.clone()).await.unwrap();
+    let queued = engine.submit(overdue).await.unwrap();
+    let in_time = engine.submit(Request { deadline: Some(PATIENCE), ..request(q.clone(), 30) }).await.unwrap();
+    // While the step is still being computed.
+    for generation in [computed, queued] {
+        let (_, end) = collect(generation).await;
+        assert!(matches!(end, Event::Failed(Failure::Deadline { after: given }) if given == after), "{end:?}");
+    }
+    setup.gate.open();
+    expect_exact(in_time, &q, 30).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_lower_priority_numbers_go_first() {
+    let setup = Setup { config: EngineConfig { parallel: 1, ..Setup::new().config }, ..Setup::new() };
+    let engine = setup.start().await;
+    setup.gate.close();
+    let p = prompt(1, 0, 12);
+    let first = submit(&engine, &p, 3).await;
+    until(&engine, "the first is computed", |s| s.slots.iter().any(|s| s.state == SlotState::Prefill)).await;
+    let (ended, mut order) = tokio::sync::mpsc::unbounded_channel();
+    for priority in [5, 0, -3, 5] {
+        let mut generation = engine.submit(Request { priority, ..request(p.clone(), 3) }).await.unwrap();
+        let ended = ended.clone();
+        tokio::spawn(async move {
+            while generation.next().await.is_some() {}
+            ended.send(priority).unwrap();
+        });
+    }
+    drop(ended);
+    setup.gate.open();
+    expect_exact(first, &p, 3).await;
+    let mut found = Vec::new();
+    while let Some(priority) = timeout(PATIENCE, order.recv()).await.expect("all end") {
+        found.push(priority);
+    }
+    assert_eq!(found, [-3, 0, 5, 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sequences_that_do_not_fit_together_are_not_computed_again_and_again() {
+    for setup in Setup::all() {
+        // Two of them fit at a time, with what they will generate.
+        let setup = Setup { budget: 4 * 180, ..setup };
+        let engine = setup.start().await;
+        let prompts: Vec<_> = (0..6).map(|i| prompt(i, 0, 90)).collect();
+        let mut running = Vec::new();
+        for p in &prompts {
+            running.push(submit(&engine, p, 60).await);
+        }
+        for (generation, p) in running.into_iter().zip(&prompts) {
+            expect_exact(generation, p, 60).await;
+        }
+        let status = engine.status().await;
+        assert!(status.rows <= 6 * 150, "each token is computed once: {status:?}");
     }
 }
 

@@ -120,7 +120,7 @@ pub(crate) mod testing {
 
     use std::time::Duration;
 
-    use bantam_runtime::engine::{Failure, FinishReason};
+    use bantam_runtime::engine::FinishReason;
 
     use super::*;
     use crate::log::{LogLevel, testing};
@@ -171,7 +171,7 @@ pub(crate) mod testing {
 mod tests {
     use std::pin::pin;
 
-    use bantam_runtime::engine::FinishReason;
+    use bantam_runtime::engine::{Failure, FinishReason};
 
     use super::*;
     use crate::log::{LogLevel, testing as log_testing};

@@ -191,7 +191,8 @@ fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> 
         if let Some(sampler) = &mut want.sampler {
             // A fault in drawing one sequence's token is that sequence's alone.
             let drawn = catch_unwind(AssertUnwindSafe(|| draw(sampler, row)));
-            want.sampled = Some(drawn.unwrap_or_else(|panic| Err(format!("sampling panicked: {}", panic_text(panic.as_ref())))));
+            want.sampled =
+                Some(drawn.unwrap_or_else(|panic| Err(format!("sampling panicked: {}", panic_text(panic.as_ref())))));
         }
     }
     Ok(())

@@ -99,4 +99,3 @@ pub(crate) enum TokenEvent {
     /// The sequence cannot go on.
     Failed(Failure),
 }
-

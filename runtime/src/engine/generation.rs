@@ -50,7 +50,9 @@ impl Generation {
             return None;
         }
         let event = self.events.recv().await.unwrap_or_else(|| {
-            Event::Failed(Failure::Fault("a fault of the runtime ended this request before its end; send it again".into()))
+            Event::Failed(Failure::Fault(
+                "a fault of the runtime ended this request before its end; send it again".into(),
+            ))
         });
         self.ended = matches!(event, Event::Finished(_) | Event::Failed(_));
         Some(event)

@@ -123,11 +123,11 @@ struct Shape {
 
 impl Shape {
     fn of(running: &[Sequence]) -> Self {
-        running.iter().filter(|sequence| sequence.in_step > 0).fold(Shape::default(), |shape, sequence| {
-            match sequence.is_decoding() {
-                true => Shape { decoding: shape.decoding + 1, ..shape },
-                false => Shape { prompt: shape.prompt + sequence.in_step, ..shape },
-            }
+        running.iter().filter(|sequence| sequence.in_step > 0).fold(Shape::default(), |shape, sequence| match sequence
+            .is_decoding()
+        {
+            true => Shape { decoding: shape.decoding + 1, ..shape },
+            false => Shape { prompt: shape.prompt + sequence.in_step, ..shape },
         })
     }
 }

@@ -11,8 +11,8 @@ use crate::{
     actors::kv::KvArguments,
     cache::one_sequence,
     engine::{
-        Engine, EngineConfig, Event, Failure, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request, SamplingDefaults,
-        SlotState,
+        Engine, EngineConfig, Event, Failure, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request,
+        SamplingDefaults, SlotState,
     },
     memory::Ledger,
     resident::Resident,

@@ -36,8 +36,8 @@ fn figures(status: &Status) -> Value {
         "rows": status.rows,
         "max_step_sequences": status.max_step_sequences,
         "reused_tokens": status.reused_tokens,
-        "state_pages_used": status.pages_used,
-        "state_bytes": status.state_bytes,
-        "state_budget_bytes": status.state_budget_bytes,
+        "state_pages_used": status.state.pages_held + status.state.pages_cached,
+        "state_bytes": status.state.bytes,
+        "state_budget_bytes": status.state.budget,
     })
 }

@@ -33,6 +33,7 @@ impl Slot {
             is_processing: slot.state != SlotState::Idle,
             state: match slot.state {
                 SlotState::Idle => "idle",
+                SlotState::Waiting => "waiting",
                 SlotState::Prefill => "prefill",
                 SlotState::Decode => "decode",
                 SlotState::Blocked => "blocked",

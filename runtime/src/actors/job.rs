@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bantam_text::StopMatcher;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::{
-    engine::{CancelFlag, Event, Failure},
+    engine::{CancelFlag, Event, Failure, Place},
     sampling::{Sampled, Sampler},
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct Output {
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) cancel: CancelFlag,
     /// Held until the request has ended, so that the admission gate counts it.
-    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+    pub(crate) _place: Option<Place>,
 }
 
 /// Asks for the logits of all rows of one sequence, for probes.

@@ -4,11 +4,16 @@
 //! trip a step at most: it shows what the last step computed and provides pages for the next. [`KvMessage::Retire`] ends a
 //! sequence and keeps its prefix.
 
+use std::time::{Duration, Instant};
+
 use bantam_backend::{RecurrentGroup, StateGroup};
 use bantam_graph::StateKind;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use crate::cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Reserve, Resume, StateCache};
+use crate::{
+    cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Reserve, Resume, SlotUsage, StateCache},
+    engine::StateStatus,
+};
 
 /// What the kv actor is asked.
 #[derive(Debug)]
@@ -25,7 +30,7 @@ pub(crate) enum KvMessage {
     /// Ends a sequence: these tokens of it are computed and stay findable.
     Retire { lease: Lease, tokens: Vec<u32> },
     /// How full the pools are.
-    Usage(RpcReplyPort<KvUsage>),
+    Usage(RpcReplyPort<StateStatus>),
 }
 
 /// What is to be done with one lease.
@@ -41,14 +46,6 @@ pub(crate) struct LeaseWork {
     pub(crate) grow_to: usize,
     /// Whether they are there.
     pub(crate) grown: bool,
-}
-
-/// How full the pools are.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct KvUsage {
-    pub(crate) pages_used: usize,
-    pub(crate) bytes: u64,
-    pub(crate) budget: u64,
 }
 
 /// What the kv actor is started with.
@@ -79,12 +76,30 @@ impl KvArguments {
     }
 }
 
+/// What the actor owns.
+pub(crate) struct KvState {
+    cache: StateCache,
+    /// What it saw when it looked at all pages last.
+    seen: Option<Seen>,
+}
+
+struct Seen {
+    groups: Vec<GroupUsage>,
+    slots: SlotUsage,
+    at: Instant,
+    took: Duration,
+}
+
+/// Who has each page is looked at again after this many times the time that looking took: routers ask up to twenty times a
+/// second, and steps wait for this actor.
+const LOOK_AFTER: u32 = 50;
+
 /// The actor.
 pub(crate) struct Kv;
 
 impl Actor for Kv {
     type Msg = KvMessage;
-    type State = StateCache;
+    type State = KvState;
     type Arguments = KvArguments;
 
     async fn pre_start(
@@ -92,15 +107,16 @@ impl Actor for Kv {
         _: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(arguments.cache()?)
+        Ok(KvState { cache: arguments.cache()?, seen: None })
     }
 
     async fn handle(
         &self,
         _: ActorRef<Self::Msg>,
         message: Self::Msg,
-        cache: &mut Self::State,
+        state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
+        let cache = &mut state.cache;
         match message {
             KvMessage::Acquire { tokens, at_most, reserve, reply } => {
                 reply.send(cache.admit(NAMESPACE, &tokens, at_most, reserve.as_ref())).ok();
@@ -119,7 +135,7 @@ impl Actor for Kv {
             }
             KvMessage::Retire { lease, tokens } => cache.retire(lease, &tokens)?,
             KvMessage::Usage(reply) => {
-                reply.send(usage(cache)).ok();
+                reply.send(state.usage()).ok();
             }
         }
         Ok(())
@@ -137,13 +153,56 @@ fn prepare(cache: &mut StateCache, item: &mut LeaseWork) -> Result<(), ActorProc
     Ok(())
 }
 
-fn usage(cache: &mut StateCache) -> KvUsage {
-    let (groups, slots) = (cache.usage(), cache.slot_usage());
-    let in_use = |g: &GroupUsage| g.used + g.cached;
-    let pages: u64 = groups.iter().map(|g| (in_use(g) * g.page_bytes) as u64).sum();
-    KvUsage {
-        pages_used: groups.iter().map(in_use).sum(),
-        bytes: pages + (slots.capacity - slots.free) as u64 * slots.slot_bytes,
-        budget: cache.bytes().1 + slots.budget,
+impl KvState {
+    fn usage(&mut self) -> StateStatus {
+        let counters = self.cache.counters();
+        let pages_budget = self.cache.bytes().1;
+        let (block_tokens, block_bytes) = block(self.cache.groups());
+        let Seen { groups, slots, .. } = self.look();
+        let bytes = |count: fn(&GroupUsage) -> usize| -> u64 {
+            groups.iter().map(|group| (count(group) * group.page_bytes) as u64).sum()
+        };
+        StateStatus {
+            pages_held: groups.iter().map(|group| group.used).sum(),
+            pages_cached: groups.iter().map(|group| group.cached).sum(),
+            bytes: bytes(|group| group.used + group.cached) + (slots.capacity - slots.free) as u64 * slots.slot_bytes,
+            budget: pages_budget + slots.budget,
+            usage: part(bytes(|group| group.used), pages_budget).max(part(held(slots), slots.budget)),
+            block_tokens,
+            blocks: pages_budget.checked_div(block_bytes).unwrap_or(0),
+            tokens_wanted: counters.tokens_wanted,
+            tokens_reused: counters.tokens_reused,
+            evictions: counters.evictions,
+            tokens_evicted: counters.tokens_evicted,
+        }
     }
+
+    fn look(&mut self) -> &Seen {
+        let seen = self.seen.take().filter(|seen| seen.at.elapsed() < seen.took * LOOK_AFTER);
+        let look = || {
+            let at = Instant::now();
+            let (groups, slots) = (self.cache.usage(), self.cache.slot_usage());
+            Seen { groups, slots, at, took: at.elapsed() }
+        };
+        let seen = seen.unwrap_or_else(look);
+        self.seen.insert(seen)
+    }
+}
+
+/// Bytes of the slots that are not just points to go on from.
+fn held(slots: &SlotUsage) -> u64 {
+    slots.capacity.saturating_sub(slots.free + slots.attached) as u64 * slots.slot_bytes
+}
+
+fn part(bytes: u64, budget: u64) -> f64 {
+    if budget == 0 { 0.0 } else { (bytes as f64 / budget as f64).min(1.0) }
+}
+
+/// Tokens and bytes of the smallest stretch of a sequence that is whole pages of every group; windows, which do not grow
+/// with a sequence, are left out.
+fn block(groups: &[StateGroup]) -> (usize, u64) {
+    let growing = || groups.iter().filter(|group| !matches!(group.kind, StateKind::Window { .. }));
+    let tokens = growing().map(|group| group.page_tokens).max().unwrap_or(0);
+    let bytes = growing().map(|group| group.page_bytes as u64 * tokens.div_ceil(group.page_tokens.max(1)) as u64).sum();
+    (tokens, bytes)
 }

@@ -10,11 +10,11 @@ use std::{
 
 use bantam_text::StopMatcher;
 use ractor::{ActorCell, ActorRef};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::{
-    CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, MixtureStatus, ModelInfo, Readiness, Refusal,
-    Request, Status, prepare,
+    CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, MixtureStatus, ModelInfo, Place, Readiness,
+    Refusal, Request, Status, gate::Gate, prepare,
 };
 use crate::{
     actors::{
@@ -48,8 +48,7 @@ pub struct Engine {
 
 struct Inner {
     config: EngineConfig,
-    /// The one admission gate: everything behind it may assume that it was admitted.
-    gate: Arc<Semaphore>,
+    gate: Arc<Gate>,
     next_id: AtomicU64,
     link: watch::Sender<Link>,
     /// Stopping it stops all actors.
@@ -72,7 +71,7 @@ impl Engine {
         let (link, _) = watch::channel(Link::Loading(0.0));
         let (root, _) = ractor::ActorRuntime::spawn_instant(None, Root, (config.clone(), link.clone()))
             .map_err(|e| EngineError::Stopped(e.to_string()))?;
-        let gate = Arc::new(Semaphore::new(config.concurrency));
+        let gate = Gate::new(config.concurrency, config.parallel);
         Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above: root.get_cell() }) })
     }
 
@@ -84,7 +83,7 @@ impl Engine {
         let arguments = ModelArguments { config: config.clone(), resident };
         let (model, _) = ractor::Actor::spawn(None, Model, arguments).await.expect("the model starts");
         let (link, _) = watch::channel(Link::Ready { info, model: model.clone() });
-        let gate = Arc::new(Semaphore::new(config.concurrency));
+        let gate = Gate::new(config.concurrency, config.parallel);
         let above = model.get_cell();
         Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above }) }
     }
@@ -127,10 +126,10 @@ impl Engine {
     /// See [`Refusal`]; nothing was computed then.
     pub async fn submit(&self, request: Request) -> Result<Generation, Refusal> {
         let (info, model) = self.link()?;
-        let permit = self.admit()?;
+        let place = self.inner.gate.admit()?;
         let started = Instant::now();
         let prepared = blocking(move || prepare::prepare(&info, request)).await??;
-        Ok(self.dispatch(&model, prepared, started, Some(permit), None))
+        Ok(self.dispatch(&model, prepared, started, Some(place), None))
     }
 
     /// Takes exactly these tokens and reports logit rows, for probes.
@@ -167,10 +166,8 @@ impl Engine {
     /// Refuses new requests, lets the admitted ones end, then stops the actors.
     pub async fn shutdown(&self) {
         self.inner.link.send_replace(Link::Draining);
-        let all = u32::try_from(self.inner.config.concurrency).unwrap_or(u32::MAX);
-        // Every admitted request holds a permit until its last event: having all of them means that none is left.
-        let last = self.inner.gate.acquire_many(all);
-        if tokio::time::timeout(DRAIN, last).await.is_err() {
+        // Every admitted request holds its place until its last event.
+        if tokio::time::timeout(DRAIN, self.inner.gate.emptied()).await.is_err() {
             tracing::warn!("requests were still running after {DRAIN:?} and are cut off");
         }
         self.inner.gate.close();
@@ -180,12 +177,6 @@ impl Engine {
     /// Stops the actors at once.
     pub async fn stop(&self) {
         drop(self.inner.above.stop_and_wait(None, None).await);
-    }
-
-    fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.inner.gate)
-            .try_acquire_owned()
-            .map_err(|_| Refusal::Busy { limit: self.inner.config.concurrency, retry_after_s: 2 })
     }
 
     pub(super) fn link(&self) -> Result<(Arc<ModelInfo>, ActorRef<ModelMessage>), Refusal> {
@@ -202,14 +193,14 @@ impl Engine {
         model: &ActorRef<ModelMessage>,
         prepared: Prepared,
         submitted: Instant,
-        permit: Option<OwnedSemaphorePermit>,
+        place: Option<Place>,
         capture: Option<Capture>,
     ) -> Generation {
         let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, events) = mpsc::channel::<Event>(EVENT_CHANNEL);
         let cancel = CancelFlag::default();
         let prompt_tokens = prepared.tokens.len();
-        let output = Output { id, prompt_tokens, submitted, events: sender, cancel: cancel.clone(), _permit: permit };
+        let output = Output { id, prompt_tokens, submitted, events: sender, cancel: cancel.clone(), _place: place };
         let job = Job {
             id,
             tokens: prepared.tokens,

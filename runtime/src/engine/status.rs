@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bantam_text::{Capabilities, ChatTemplate, Tokenizer};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::SamplingDefaults;
 use crate::snapshot::SnapshotKey;
@@ -83,6 +83,8 @@ impl std::fmt::Debug for ModelInfo {
 pub enum SlotState {
     /// Nothing.
     Idle,
+    /// Waiting for a prefix that another request computes, for memory, or for its turn.
+    Waiting,
     /// Computing its prompt.
     Prefill,
     /// Generating.
@@ -92,7 +94,7 @@ pub enum SlotState {
 }
 
 /// One slot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct SlotStatus {
     /// Number of the slot.
     pub id: usize,
@@ -108,29 +110,127 @@ pub struct SlotStatus {
     pub cached_tokens: usize,
     /// Tokens generated so far.
     pub generated: usize,
+    /// The request that is computing a prefix which this one waits for.
+    pub waits_for: Option<u64>,
+    /// A request that ran when this one began, and began with the tokens that this one found in the cache.
+    pub shares_with: Option<u64>,
+    /// Since the request was given the slot.
+    pub in_slot: Duration,
+    /// Since its first token was there.
+    pub decoding: Option<Duration>,
 }
 
-/// A moment of the runtime.
+impl SlotStatus {
+    /// A slot that does nothing.
+    pub(crate) fn idle(id: usize) -> Self {
+        SlotStatus {
+            id,
+            state: SlotState::Idle,
+            request: None,
+            prompt_tokens: 0,
+            prompt_done: 0,
+            cached_tokens: 0,
+            generated: 0,
+            waits_for: None,
+            shares_with: None,
+            in_slot: Duration::ZERO,
+            decoding: None,
+        }
+    }
+}
+
+/// A request that has no slot yet.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuedStatus {
+    /// Number of the request.
+    pub request: u64,
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Since it was submitted.
+    pub waiting: Duration,
+}
+
+/// Memory for the state of sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StateStatus {
+    /// Pages that running sequences hold.
+    pub pages_held: usize,
+    /// Pages that are kept as prefixes only, and given up where others need them.
+    pub pages_cached: usize,
+    /// Bytes of pages and recurrent state, held or cached.
+    pub bytes: u64,
+    /// Most bytes of these.
+    pub budget: u64,
+    /// Part of the memory that running sequences hold, 0 to 1: of that for pages or of that for recurrent state, whichever
+    /// is more.
+    pub usage: f64,
+    /// Tokens of a block, the unit in which the memory is told to others; 0 where it does not grow with a sequence.
+    pub block_tokens: usize,
+    /// Blocks that fit the memory.
+    pub blocks: u64,
+    /// Tokens of prompts that were looked up, since the start.
+    pub tokens_wanted: u64,
+    /// Of these, found.
+    pub tokens_reused: u64,
+    /// Prefixes evicted, in whole or in part, since the start.
+    pub evictions: u64,
+    /// Tokens whose state was evicted, since the start.
+    pub tokens_evicted: u64,
+}
+
+/// A moment of the runtime. What is counted since the start begins anew where the runtime had to restart its parts.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The slots.
     pub slots: Vec<SlotStatus>,
     /// Requests admitted that have no slot yet.
     pub queued: usize,
+    /// Each of them, in order.
+    pub queue: Vec<QueuedStatus>,
     /// Steps run since the start.
     pub steps: u64,
+    /// Of them, those that failed.
+    pub steps_failed: u64,
+    /// Time that steps took, since the start.
+    pub step_time: Duration,
+    /// Since the step that is being computed began; `None` while there is none. Moving state between steps counts as one.
+    pub step_running: Option<Duration>,
+    /// Since the last step ended; `None` before the first.
+    pub last_step: Option<Duration>,
     /// Rows computed since the start.
     pub rows: u64,
+    /// Of them, rows of sequences that had no new token to compute alone: of prompts, and of what a displaced sequence
+    /// computes again.
+    pub prompt_rows: u64,
+    /// Prompt rows a second of the steps that had any, mostly of those in the last 10 seconds of computing; `None` before
+    /// the first.
+    pub prefill_speed: Option<f64>,
+    /// The same of rows that were the one new token of their sequence.
+    pub decode_speed: Option<f64>,
     /// Most sequences that one step has carried.
     pub max_step_sequences: usize,
     /// Prompt tokens that were found in the cache, since the start.
     pub reused_tokens: u64,
-    /// State pages: in use by running sequences or kept as prefixes.
-    pub pages_used: usize,
-    /// Bytes of state in use.
-    pub state_bytes: u64,
-    /// Most bytes of state that may be in use.
-    pub state_budget_bytes: u64,
+    /// Tokens of prompts whose first token was generated, since the start.
+    pub prompt_tokens: u64,
+    /// Tokens generated since the start, end tokens not counted.
+    pub generated_tokens: u64,
+    /// Sequences that gave their memory to older ones, since the start.
+    pub displaced: u64,
+    /// Memory for the state of sequences.
+    pub state: StateStatus,
+}
+
+impl Status {
+    /// Requests that are being computed.
+    pub fn running(&self) -> usize {
+        self.slots.iter().filter(|slot| !matches!(slot.state, SlotState::Idle | SlotState::Waiting)).count()
+    }
+
+    /// Requests that are not being computed yet, with and without a slot.
+    pub fn waiting(&self) -> usize {
+        self.queued + self.slots.iter().filter(|slot| slot.state == SlotState::Waiting).count()
+    }
 }
 
 /// What the experts of one mixture have computed.

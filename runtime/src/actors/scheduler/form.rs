@@ -8,7 +8,7 @@ use ractor::ActorProcessingErr;
 use super::{
     SchedulerState, Shape,
     batch::{Prompt, share_out},
-    sequence::Wait,
+    sequence::{Sequence, Wait},
 };
 use crate::{
     actors::{
@@ -43,9 +43,6 @@ impl SchedulerState {
         self.choose().await?;
         self.provide_pages().await?;
         let Some(job) = self.build()? else { return Ok(()) };
-        self.counters.steps += 1;
-        self.counters.rows += job.step.tokens.len() as u64;
-        self.counters.max_step_sequences = self.counters.max_step_sequences.max(job.step.sequences.len());
         self.shape = Shape::of(&self.running);
         self.computing = Some(Instant::now());
         self.arguments.executor.cast(ExecutorMessage::Run(job, self.myself.clone()))?;
@@ -184,7 +181,7 @@ impl SchedulerState {
         let Some(Acquired { lease, branch }) = found else { return Ok(false) };
         if !sequence.started {
             sequence.cached = lease.len().min(sequence.prompt_len);
-            self.counters.reused_tokens += sequence.cached as u64;
+            self.figures.reused_tokens += sequence.cached as u64;
         }
         sequence.published = lease.len();
         if sequence.share {
@@ -192,8 +189,18 @@ impl SchedulerState {
             sequence.cuts.add(branch.min(at_most));
         }
         sequence.grown_to = 0;
+        let found = lease.len();
         sequence.lease = Some(lease);
+        self.running[index].shares_with = self.beside(index, found);
         Ok(true)
+    }
+
+    /// The first of the other sequences that holds state and begins with the same `found` tokens.
+    fn beside(&self, index: usize, found: usize) -> Option<u64> {
+        let prefix = self.running[index].tokens.get(..found).filter(|prefix| !prefix.is_empty())?;
+        let alike = |s: &&Sequence| s.share && s.lease.is_some() && s.tokens.starts_with(prefix);
+        let id = self.running[index].id;
+        self.running.iter().filter(|s| s.id != id).find(alike).map(|s| s.id)
     }
 
     /// Pages of each group that sequences with state are yet to take, as far as is sure; `None` if there are none such.
@@ -293,6 +300,7 @@ impl SchedulerState {
                 let sequence = &mut self.running[youngest];
                 tracing::debug!(id = sequence.id, "displaced: no free pages");
                 sequence.in_step = 0;
+                self.figures.displaced += 1;
                 self.let_go(youngest)
             }
         }

@@ -9,6 +9,7 @@
 
 mod batch;
 mod cuts;
+mod figures;
 mod form;
 mod outcome;
 mod pace;
@@ -25,15 +26,15 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc;
 
 pub(crate) use self::transfer::Transfer;
-use self::{cuts::Cuts, pace::Pace, sequence::Sequence, transfer::Transfers};
+use self::{cuts::Cuts, figures::Figures, pace::Pace, sequence::Sequence, transfer::Transfers};
 use super::{
     executor::{ExecutorMessage, StepJob, StepOutcome},
     job::{Job, TokenEvent},
-    kv::{KvMessage, KvUsage},
+    kv::KvMessage,
     slot::{Assignment, SlotMessage, TOKEN_CHANNEL},
     transfer::TransferJob,
 };
-use crate::engine::{Event, SlotState, SlotStatus, Status};
+use crate::engine::{Event, Status};
 
 /// What the scheduler is told and asked.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ pub(crate) struct SchedulerState {
     pace: Pace,
     /// Buffers of the last step, used again.
     spare: Option<Box<StepJob>>,
-    counters: Counters,
+    figures: Figures,
 }
 
 /// What the step that is being computed consists of.
@@ -135,14 +136,6 @@ impl Shape {
 struct SlotEntry {
     actor: ActorRef<SlotMessage>,
     busy: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    steps: u64,
-    rows: u64,
-    max_step_sequences: usize,
-    reused_tokens: u64,
 }
 
 /// The actor.
@@ -175,7 +168,7 @@ impl Actor for Scheduler {
             shape: Shape::default(),
             starved: false,
             spare: None,
-            counters: Counters::default(),
+            figures: Figures::default(),
         })
     }
 
@@ -277,6 +270,7 @@ impl SchedulerState {
             lease: None,
             cuts: Cuts::new(points),
             waits: None,
+            shares_with: None,
             grown_to: 0,
             published: 0,
             sampler: Some(job.sampler),
@@ -293,6 +287,8 @@ impl SchedulerState {
             events,
             blocked,
             started: false,
+            began: Instant::now(),
+            decoding_since: None,
         };
         self.running.insert(at, sequence);
         Ok(())
@@ -319,32 +315,5 @@ impl SchedulerState {
             self.retire(index)?;
         }
         Ok(())
-    }
-
-    async fn status(&self) -> Status {
-        let usage = ractor::call!(self.arguments.kv, KvMessage::Usage).unwrap_or(KvUsage::default());
-        let slots = (0..self.slots.len()).map(|id| match self.running.iter().find(|s| s.slot == id) {
-            Some(sequence) => sequence.status(),
-            None => SlotStatus {
-                id,
-                state: SlotState::Idle,
-                request: None,
-                prompt_tokens: 0,
-                prompt_done: 0,
-                cached_tokens: 0,
-                generated: 0,
-            },
-        });
-        Status {
-            slots: slots.collect(),
-            queued: self.queue.len(),
-            steps: self.counters.steps,
-            rows: self.counters.rows,
-            max_step_sequences: self.counters.max_step_sequences,
-            reused_tokens: self.counters.reused_tokens,
-            pages_used: usage.pages_used,
-            state_bytes: usage.bytes,
-            state_budget_bytes: usage.budget,
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use ractor::ActorProcessingErr;
 
-use super::SchedulerState;
+use super::{SchedulerState, figures::StepFigures};
 use crate::{
     actors::{executor::StepOutcome, job::TokenEvent},
     engine::Failure,
@@ -15,6 +15,13 @@ impl SchedulerState {
         let StepOutcome { mut job, result, elapsed } = outcome;
         tracing::trace!(?elapsed, rows = job.step.tokens.len(), sequences = job.step.sequences.len(), "step");
         job.held.clear();
+        self.figures.step(StepFigures {
+            elapsed,
+            sequences: job.step.sequences.len(),
+            rows: job.step.tokens.len(),
+            prompt_rows: self.shape.prompt,
+            failed: result.is_err(),
+        });
         match result {
             Ok(()) => {
                 self.pace.learn(self.shape.decoding, self.shape.prompt, elapsed);
@@ -66,11 +73,15 @@ impl SchedulerState {
         let Some(index) = self.running.iter().position(|s| s.id == id) else { return Ok(()) };
         let end_tokens = &self.arguments.end_tokens;
         let sequence = &mut self.running[index];
+        if !sequence.started {
+            self.figures.prompt_tokens += sequence.prompt_len as u64;
+        }
         let mut reached = sequence.start();
         if !sequence.ignore_eos && end_tokens.contains(&sampled.token) {
             sequence.tell(TokenEvent::End { end_token: true });
             return self.retire(index);
         }
+        self.figures.generated_tokens += 1;
         reached &= sequence.deliver(sampled);
         let full = sequence.generated() >= sequence.max_tokens || sequence.tokens.len() >= self.arguments.context;
         if full {

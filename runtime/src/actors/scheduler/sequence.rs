@@ -1,8 +1,11 @@
 //! A running sequence as the scheduler sees it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
 };
 
 use tokio::sync::mpsc;
@@ -47,6 +50,8 @@ pub(crate) struct Sequence {
     pub(crate) cuts: Cuts,
     /// Another that is computing a prefix which it can have.
     pub(crate) waits: Option<Wait>,
+    /// One that held the prefix found in the cache when this one began.
+    pub(crate) shares_with: Option<u64>,
     /// Tokens that pages are there for, to be written by this sequence alone.
     pub(crate) grown_to: usize,
     /// Tokens that others can find.
@@ -69,6 +74,10 @@ pub(crate) struct Sequence {
     pub(crate) events: mpsc::Sender<TokenEvent>,
     pub(crate) blocked: Arc<AtomicBool>,
     pub(crate) started: bool,
+    /// When it was given its slot.
+    pub(crate) began: Instant,
+    /// When its first token was there.
+    pub(crate) decoding_since: Option<Instant>,
 }
 
 impl Sequence {
@@ -150,14 +159,16 @@ impl Sequence {
             return true;
         }
         self.started = true;
+        self.decoding_since = Some(Instant::now());
         self.tell(TokenEvent::Started { cached_tokens: self.cached })
     }
 
     pub(crate) fn status(&self) -> SlotStatus {
-        let state = match (self.is_decoding(), self.events.capacity() >= 3) {
-            (_, false) => SlotState::Blocked,
-            (true, _) => SlotState::Decode,
-            (false, _) => SlotState::Prefill,
+        let state = match &self.lease {
+            _ if self.events.capacity() < 3 => SlotState::Blocked,
+            None => SlotState::Waiting,
+            Some(_) if self.is_decoding() => SlotState::Decode,
+            Some(_) => SlotState::Prefill,
         };
         SlotStatus {
             id: self.slot,
@@ -167,6 +178,10 @@ impl Sequence {
             prompt_done: self.done().min(self.prompt_len),
             cached_tokens: self.cached,
             generated: self.generated(),
+            waits_for: self.waits.map(|wait| wait.request),
+            shares_with: self.shares_with,
+            in_slot: self.began.elapsed(),
+            decoding: self.decoding_since.map(|since| since.elapsed()),
         }
     }
 }

@@ -23,23 +23,31 @@ const PER_TOKEN: usize = 0;
 const WINDOWED: usize = 1;
 const STRIDED: usize = 2;
 
-/// Steps wait while it is closed.
+/// Steps wait while it is closed: then as many may pass as were let.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+pub(super) struct Gate(Arc<(Mutex<Option<usize>>, Condvar)>);
 
 impl Gate {
     pub(super) fn close(&self) {
-        *self.0.0.lock().unwrap() = true;
+        *self.0.0.lock().unwrap() = Some(0);
+    }
+
+    /// Lets one step pass the closed gate.
+    pub(super) fn let_one(&self) {
+        *self.0.0.lock().unwrap().as_mut().unwrap() += 1;
+        self.0.1.notify_all();
     }
 
     pub(super) fn open(&self) {
-        *self.0.0.lock().unwrap() = false;
+        *self.0.0.lock().unwrap() = None;
         self.0.1.notify_all();
     }
 
     fn pass(&self) {
         let closed = self.0.0.lock().unwrap();
-        drop(self.0.1.wait_while(closed, |closed| *closed).unwrap());
+        if let Some(may_pass) = self.0.1.wait_while(closed, |closed| *closed == Some(0)).unwrap().as_mut() {
+            *may_pass -= 1;
+        }
     }
 }
 

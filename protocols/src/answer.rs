@@ -12,11 +12,13 @@ use futures::stream::{self, BoxStream};
 
 use crate::error::ApiError;
 use crate::log::{LoggedElsewhere, PendingRow};
+use crate::metrics::Observation;
 
-/// A generation and its row of the log. Dropping it cancels the generation and writes the row.
+/// A generation, its row of the log and its part of the metrics. Dropping it cancels the generation and writes both.
 pub(crate) struct Answer {
     events: BoxStream<'static, Event>,
     row: PendingRow,
+    observation: Observation,
 }
 
 /// All of a finished answer.
@@ -29,15 +31,16 @@ pub(crate) struct Whole {
 }
 
 impl Answer {
-    pub(crate) fn new(generation: Generation, row: PendingRow) -> Self {
+    pub(crate) fn new(generation: Generation, row: PendingRow, observation: Observation) -> Self {
         let next = |mut generation: Generation| async move { Some((generation.next().await?, generation)) };
-        Answer { events: stream::unfold(generation, next).boxed(), row }
+        Answer { events: stream::unfold(generation, next).boxed(), row, observation }
     }
 
     /// The next event. The last one is always `Finished` or `Failed`.
     async fn next(&mut self) -> Option<Event> {
         let event = self.events.next().await?;
         self.row.observe(&event);
+        self.observation.observe(&event);
         Some(event)
     }
 
@@ -118,16 +121,23 @@ fn frames(mut answer: Answer, mut protocol: impl Frames) -> impl futures::Stream
 pub(crate) mod testing {
     //! Answers from a script, for the tests of the protocols.
 
-    use std::time::Duration;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     use bantam_runtime::engine::FinishReason;
 
     use super::*;
-    use crate::log::{LogLevel, testing};
+    use crate::log::{Arrival, LogLevel, testing};
+    use crate::metrics::Requests;
+
+    /// Of a request that arrives now, among requests that nobody asks about.
+    pub(crate) fn observation() -> Observation {
+        Observation::new(Arc::new(Requests::new()), Arrival(Instant::now()))
+    }
 
     pub(crate) fn scripted(events: Vec<Event>) -> Answer {
         let (log, _) = testing::log(LogLevel::Quiet);
-        Answer { events: stream::iter(events).boxed(), row: testing::pending(&log) }
+        Answer { events: stream::iter(events).boxed(), row: testing::pending(&log), observation: observation() }
     }
 
     pub(crate) fn text(text: &str) -> Event {
@@ -202,7 +212,7 @@ mod tests {
     fn late(after: Duration, events: Vec<Event>) -> Answer {
         let (log, _) = log_testing::log(LogLevel::Quiet);
         let events = stream::once(tokio::time::sleep(after)).flat_map(move |()| stream::iter(events.clone()));
-        Answer { events: events.boxed(), row: log_testing::pending(&log) }
+        Answer { events: events.boxed(), row: log_testing::pending(&log), observation: testing::observation() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,7 +246,8 @@ mod tests {
         let (sender, receiver) = tokio::sync::mpsc::channel::<Event>(1);
         let (log, written) = log_testing::log(LogLevel::Normal);
         let events = stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) });
-        let answer = Answer { events: events.boxed(), row: log_testing::pending(&log) };
+        let row = log_testing::pending(&log);
+        let answer = Answer { events: events.boxed(), row, observation: testing::observation() };
         let mut stream = Box::pin(frames(answer, Plain));
         sender.send(testing::text("a")).await.unwrap();
         assert_eq!(pin!(&mut stream).next().await, Some(Frame("a".into())));

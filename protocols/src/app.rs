@@ -8,15 +8,17 @@ use bantam_runtime::engine::{Engine, ModelInfo, Prompt, Readiness, Request};
 use crate::answer::Answer;
 use crate::error::ApiError;
 use crate::log::{Arrival, Log, PendingRow};
+use crate::metrics::{Observation, Requests};
 
 /// Seconds after which to ask again while the model loads.
-const RETRY_LOADING_S: u64 = 2;
+pub(crate) const RETRY_LOADING_S: u64 = 2;
 
 pub(crate) type App = Arc<AppState>;
 
 pub(crate) struct AppState {
     pub(crate) engine: Engine,
     pub(crate) log: Arc<Log>,
+    pub(crate) requests: Arc<Requests>,
     pub(crate) keys: Vec<String>,
     pub(crate) strict_model: bool,
     pub(crate) max_body_bytes: usize,
@@ -45,7 +47,7 @@ impl AppState {
         }
     }
 
-    /// Starts a generation, with the row that its end will write.
+    /// Starts a generation, with the row that its end will write and the figures that it adds to.
     pub(crate) async fn submit(
         &self,
         endpoint: &'static str,
@@ -56,6 +58,6 @@ impl AppState {
         let submitted = self.engine.submit(request).await;
         let generation = submitted.map_err(|refusal| ApiError::refused(refusal, prompt))?;
         let row = PendingRow::new(Arc::clone(&self.log), endpoint, arrival, generation.prompt_tokens());
-        Ok(Answer::new(generation, row))
+        Ok(Answer::new(generation, row, Observation::new(Arc::clone(&self.requests), arrival)))
     }
 }

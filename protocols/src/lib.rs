@@ -16,6 +16,7 @@ mod fields;
 mod limits;
 mod llama;
 mod log;
+mod metrics;
 mod openai;
 mod server;
 

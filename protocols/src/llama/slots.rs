@@ -1,8 +1,10 @@
-//! `GET /slots`: what every slot does at this moment.
+//! `GET /slots`: what every slot does at this moment. `GET /queue`: who waits for one.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use bantam_runtime::engine::{SlotState, SlotStatus};
+use bantam_runtime::engine::{QueuedStatus, SlotState, SlotStatus};
 use serde::Serialize;
 
 use crate::app::App;
@@ -15,13 +17,33 @@ pub(crate) struct Slot {
     id_task: Option<u64>,
     n_ctx: usize,
     is_processing: bool,
-    /// `idle`, `prefill`, `decode`, or `blocked` while its client does not read.
+    /// See [`state_name`].
     state: &'static str,
     prompt_tokens: usize,
     /// Of these, computed or found in the cache so far.
     prompt_done: usize,
     cached_tokens: usize,
     generated: usize,
+    /// Number of the request that computes a prefix which this one waits for.
+    waits_for: Option<u64>,
+    /// Number of a request that had the cached tokens when this one began.
+    shares_with: Option<u64>,
+    /// Milliseconds since the request was given the slot.
+    in_slot_ms: Option<u64>,
+    /// Milliseconds since its first token.
+    decoding_ms: Option<u64>,
+}
+
+/// `idle`; `waiting` for a prefix that another request computes, for memory or for its turn; `prefill`; `decode`; or
+/// `blocked` while its client does not read.
+pub(crate) fn state_name(state: SlotState) -> &'static str {
+    match state {
+        SlotState::Idle => "idle",
+        SlotState::Waiting => "waiting",
+        SlotState::Prefill => "prefill",
+        SlotState::Decode => "decode",
+        SlotState::Blocked => "blocked",
+    }
 }
 
 impl Slot {
@@ -31,17 +53,15 @@ impl Slot {
             id_task: slot.request,
             n_ctx: context,
             is_processing: slot.state != SlotState::Idle,
-            state: match slot.state {
-                SlotState::Idle => "idle",
-                SlotState::Waiting => "waiting",
-                SlotState::Prefill => "prefill",
-                SlotState::Decode => "decode",
-                SlotState::Blocked => "blocked",
-            },
+            state: state_name(slot.state),
             prompt_tokens: slot.prompt_tokens,
             prompt_done: slot.prompt_done,
             cached_tokens: slot.cached_tokens,
             generated: slot.generated,
+            waits_for: slot.waits_for,
+            shares_with: slot.shares_with,
+            in_slot_ms: slot.request.map(|_| millis(slot.in_slot)),
+            decoding_ms: slot.decoding.map(millis),
         }
     }
 }
@@ -50,4 +70,28 @@ pub(crate) async fn slots(State(app): State<App>) -> Result<Json<Vec<Slot>>, Api
     let model = app.model()?;
     let status = app.engine.status().await;
     Ok(Json(status.slots.iter().map(|slot| Slot::new(slot, model.context)).collect()))
+}
+
+/// A request that waits for a slot, the next first.
+#[derive(Serialize)]
+pub(crate) struct Queued {
+    id_task: u64,
+    prompt_tokens: usize,
+    waiting_ms: u64,
+}
+
+impl From<&QueuedStatus> for Queued {
+    fn from(queued: &QueuedStatus) -> Self {
+        Queued { id_task: queued.request, prompt_tokens: queued.prompt_tokens, waiting_ms: millis(queued.waiting) }
+    }
+}
+
+pub(crate) async fn queue(State(app): State<App>) -> Result<Json<Vec<Queued>>, ApiError> {
+    app.model()?;
+    Ok(Json(app.engine.status().await.queue.iter().map(Queued::from).collect()))
+}
+
+/// Whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

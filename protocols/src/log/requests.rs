@@ -28,7 +28,10 @@ pub(crate) async fn log_requests(State(app): State<App>, mut request: Request, n
     let elsewhere = response.extensions().get::<LoggedElsewhere>().is_some();
     let status = response.status().as_u16();
     let ending = match response.extensions_mut().remove::<Reason>() {
-        Some(Reason(why)) => Ending::Refused(status, why),
+        Some(Reason(why)) => {
+            app.requests.answered_with_error(status);
+            Ending::Refused(status, why)
+        }
         None => Ending::Answered(status),
     };
     if !elsewhere && (ending.is_failure() || app.log.level >= LogLevel::Verbose) {

@@ -19,6 +19,7 @@ pub use routes::check_origins;
 use crate::app::AppState;
 use crate::config::ServerConfig;
 use crate::log::Log;
+use crate::metrics::Requests;
 use connections::Connections;
 
 /// Why a server ended.
@@ -58,6 +59,7 @@ pub async fn serve(
     let app = Arc::new(AppState {
         engine: engine.clone(),
         log: Arc::clone(&log),
+        requests: Arc::new(Requests::new()),
         keys,
         strict_model: config.strict_model,
         max_body_bytes: config.max_body_bytes,

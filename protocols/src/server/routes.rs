@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::auth::require_key;
 use crate::error::ApiError;
 use crate::log::log_requests;
-use crate::{limits, llama, openai};
+use crate::{limits, llama, metrics, openai};
 
 /// The routes of connections that have a place, and those of connections that have none.
 pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeError> {
@@ -30,9 +30,12 @@ pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeErro
     Ok(Routers { all: with_cors(all(app)), counter: with_cors(counter(app)) })
 }
 
-/// All routes. The page and `/health` are open; the others ask for the key.
+/// All routes. The page, `/health` and `/ready` are open; the others ask for the key.
 fn all(app: &App) -> Router {
-    let open = Router::new().route("/health", get(llama::health::health)).merge(bantam_web::router());
+    let open = Router::new()
+        .route("/health", get(llama::health::health))
+        .route("/ready", get(llama::health::ready))
+        .merge(bantam_web::router());
     let keyed = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat_completions))
         .route("/v1/completions", post(openai::completions::completions))
@@ -40,6 +43,8 @@ fn all(app: &App) -> Router {
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/props", get(llama::props::props))
         .route("/slots", get(llama::slots::slots))
+        .route("/queue", get(llama::slots::queue))
+        .route("/metrics", get(metrics::metrics))
         .route("/experts", get(llama::experts::experts))
         .route("/tokenize", post(llama::text::tokenize))
         .route("/detokenize", post(llama::text::detokenize))
@@ -49,9 +54,15 @@ fn all(app: &App) -> Router {
     passing(keyed.merge(open).method_not_allowed_fallback(no_method), app)
 }
 
-/// What is answered while the server has as many connections as it may: how it is, and nothing else.
+/// What is answered while the server has as many connections as it may: how it is, and nothing else. It is not ready then.
 fn counter(app: &App) -> Router {
-    passing(Router::new().route("/health", get(llama::health::health)).fallback(too_many_connections), app)
+    let metrics = get(metrics::metrics).layer(from_fn_with_state(Arc::clone(app), require_key));
+    let routes = Router::new()
+        .route("/health", get(llama::health::health))
+        .route("/ready", get(full))
+        .route("/metrics", metrics)
+        .fallback(too_many_connections);
+    passing(routes, app)
 }
 
 /// Puts before these routes what every request passes.
@@ -65,9 +76,16 @@ fn passing(routes: Router<App>, app: &App) -> Router {
         .with_state(Arc::clone(app))
 }
 
+/// Said to those who find no place.
+const FULL: &str = "The server has as many connections as --max-connections allows; try again in 1 s";
+
 async fn too_many_connections(request: Request) -> ApiError {
     limits::discard(request).await;
-    ApiError::too_many("The server has as many connections as --max-connections allows; try again in 1 s", 1)
+    ApiError::too_many(FULL, 1)
+}
+
+async fn full() -> ApiError {
+    ApiError::unavailable(FULL, 1)
 }
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {

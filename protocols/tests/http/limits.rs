@@ -71,7 +71,7 @@ async fn a_cancel_in_the_queue_touches_nobody_else() {
 async fn control_routes_answer_at_once_while_tokens_are_computed() {
     let server = Server::with(|engine, _| engine.parallel = 1).await;
     let _running = started(&server).await;
-    for path in ["/health", "/slots"] {
+    for path in ["/health", "/ready", "/slots", "/queue", "/metrics"] {
         let asked = Instant::now();
         assert_eq!(server.get(path).await.status, 200);
         assert!(asked.elapsed() < Duration::from_millis(500), "{path} took {:?}", asked.elapsed());
@@ -150,7 +150,11 @@ async fn requests_on_connections_beyond_the_limit_are_told_to_come_back() {
     assert!(error["message"].as_str().unwrap().contains("--max-connections"));
     assert_eq!((reply.header("connection"), reply.header("access-control-allow-origin")), (Some("close"), Some("*")));
     until("the log says so", || async { server.log().contains("  429  ") }).await;
-    assert_eq!(server.get("/health").await.status, 200, "how the server is can be asked at any time");
+    for path in ["/health", "/metrics"] {
+        assert_eq!(server.get(path).await.status, 200, "how the server is can be asked at any time");
+    }
+    let ready = server.get("/ready").await;
+    assert_eq!((ready.status, ready.header("retry-after")), (503, Some("1")));
     drop(held);
     until("there is room again", || async { server.get("/v1/models").await.status == 200 }).await;
 }
@@ -190,4 +194,13 @@ async fn a_burst_is_answered_to_the_last_request() {
         assert_eq!((reply.status, &reply.json()["error"]["type"]), (429, &json!("rate_limit_error")));
         assert!(reply.header("retry-after").is_some());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_not_there_in_time_is_not_waited_for() {
+    let server = Server::with(|engine, _| engine.parallel = 1).await;
+    let _running = started(&server).await;
+    let body = json!({"prompt": "a", "max_tokens": 1, "deadline_ms": 50});
+    let reply = server.post("/v1/completions", &body).await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (504, &json!("deadline_exceeded")));
 }

@@ -5,7 +5,9 @@
 mod answers;
 mod client;
 mod control;
+mod exposition;
 mod lifecycle;
 mod limits;
+mod metrics;
 mod refusals;
 mod server;

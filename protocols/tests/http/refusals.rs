@@ -186,7 +186,7 @@ async fn broken_json_is_told_by_line_and_column() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_asked_for_everywhere_but_at_the_page_and_health() {
     let server = Server::with(|_, config| config.api_keys = vec!["secret".into()]).await;
-    for path in ["/v1/models", "/props", "/slots", "/nothing"] {
+    for path in ["/v1/models", "/props", "/slots", "/queue", "/metrics", "/nothing"] {
         let reply = server.get(path).await;
         assert_eq!((reply.status, &reply.json()["error"]["code"]), (401, &json!("invalid_api_key")), "{path}");
         assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
@@ -197,6 +197,7 @@ async fn a_key_is_asked_for_everywhere_but_at_the_page_and_health() {
     }
     assert_eq!(send(server.address, "GET", "/v1/models", &[("x-api-key", "other")], b"").await.status, 401);
     assert_eq!(server.get("/").await.status, 200);
+    assert_eq!(server.get("/ready").await.json(), json!({"status": "ok"}));
     assert_eq!(server.get("/health").await.json(), json!({"status": "ok"}), "figures are for those with the key");
 }
 

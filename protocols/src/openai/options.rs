@@ -1,4 +1,6 @@
-//! The options that chat and completions share: sampling, length, stops, streaming.
+//! The options that chat and completions share: sampling, length, stops, urgency, streaming.
+
+use std::time::Duration;
 
 use bantam_runtime::engine::{Prompt, Request};
 use bantam_runtime::sampling::SamplingOverrides;
@@ -38,6 +40,8 @@ pub(super) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usiz
         stop: stops(fields)?,
         ignore_eos: fields.flag("ignore_eos")?.unwrap_or(false),
         logprobs,
+        priority: priority(fields)?,
+        deadline: fields.count("deadline_ms", 1, usize::MAX)?.map(|ms| Duration::from_millis(ms as u64)),
         ..Request::new(prompt)
     })
 }
@@ -65,6 +69,13 @@ fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, FieldError> {
         Some(-1) => Ok(Some(0)),
         _ => fields.count("top_k", 0, usize::MAX),
     }
+}
+
+/// As with vLLM, the lower number goes first.
+fn priority(fields: &Fields<'_>) -> Result<i32, FieldError> {
+    let Some(field) = fields.get("priority") else { return Ok(0) };
+    let n = field.integer()?;
+    i32::try_from(n).map_err(|_| field.error(format!("must be between {} and {}, found {n}", i32::MIN, i32::MAX)))
 }
 
 /// Any integer is a seed, except -1, by which some clients mean "none".
@@ -121,6 +132,7 @@ mod tests {
             "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1,
             "presence_penalty": 0.2, "frequency_penalty": -0.3, "penalty_window": 8, "seed": 42,
             "logit_bias": {"7": -100, "9": 1.5}, "max_tokens": 5, "stop": ["a", "b"], "ignore_eos": true,
+            "priority": -3, "deadline_ms": 1500,
         });
         let request = read(&body).unwrap();
         let s = &request.sampling;
@@ -130,13 +142,14 @@ mod tests {
         assert_eq!(s.logit_bias, Some(vec![(7, -100.0), (9, 1.5)]));
         assert_eq!((request.max_tokens, request.ignore_eos), (Some(5), true));
         assert_eq!(request.stop, ["a", "b"]);
+        assert_eq!((request.priority, request.deadline), (-3, Some(Duration::from_millis(1500))));
     }
 
     #[test]
     fn what_is_absent_stays_open() {
         let request = read(&json!({"temperature": null, "stop": null})).unwrap();
         assert_eq!(request.sampling.temperature, None);
-        assert_eq!(request.max_tokens, None);
+        assert_eq!((request.max_tokens, request.priority, request.deadline), (None, 0, None));
         assert!(request.stop.is_empty());
     }
 
@@ -169,6 +182,12 @@ mod tests {
                 "`seed` must be between -9223372036854775808 and 18446744073709551615, found 1e+30",
             ),
             (json!({"max_tokens": 0}), "`max_tokens` must be at least 1, found 0"),
+            (json!({"priority": "high"}), "`priority` must be an integer, found a string"),
+            (
+                json!({"priority": 1_u64 << 31}),
+                "`priority` must be between -2147483648 and 2147483647, found 2147483648",
+            ),
+            (json!({"deadline_ms": 0}), "`deadline_ms` must be at least 1, found 0"),
             (json!({"stop": 4}), "`stop` must be a string or an array of strings, found an integer"),
             (json!({"stop": ["a", ""]}), "`stop[1]` must not be empty"),
             (json!({"stop": vec!["a"; 17]}), "`stop` may have 16 texts at most, found 17"),

@@ -45,6 +45,10 @@ impl Exposition {
         self.families.iter().find(|family| family.name == name).unwrap_or_else(|| panic!("no {name}"))
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.families.iter().any(|family| family.name == name)
+    }
+
     /// The one value of this name whose labels include these.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let samples = self.families.iter().flat_map(|family| &family.samples);

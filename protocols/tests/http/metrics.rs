@@ -125,6 +125,26 @@ async fn who_leaves_and_who_waits_is_counted() {
     .await;
 }
 
+/// The first step takes long: all of a long prompt is in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scrape_does_not_wait_for_the_step() {
+    let server = Server::with(|engine, _| engine.batch = 4096).await;
+    let prompt: Vec<usize> = (0..4000).map(|i| 5 + i % 400).collect();
+    let body = json!({"prompt": prompt, "max_tokens": 1}).to_string();
+    let address = server.address;
+    let asked = tokio::spawn(async move { send(address, "POST", "/v1/completions", &[], body.as_bytes()).await });
+    until("the step is computed", || async { server.engine.status().await.step_running.is_some() }).await;
+    let told = scrape(&server).await;
+    assert_eq!(told.value("bantam_steps_total", &[]) as u64, 0, "it was told while the first step was computed");
+    assert!(told.value("bantam_step_running_seconds", &[]) > 0.0);
+    assert_eq!(told.value("bantam_slots", &[("state", "prefill")]) as u64, 1);
+    assert!(!told.has("bantam_last_step_age_seconds"), "no step has ended");
+    assert_eq!(asked.await.unwrap().status, 200);
+    let told = scrape(&server).await;
+    assert_eq!(told.value("bantam_rows_computed_total", &[]) as u64, 4000);
+    assert!(told.value("bantam_last_step_age_seconds", &[]) >= 0.0);
+}
+
 async fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(server.address).await.unwrap()
 }

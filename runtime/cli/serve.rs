@@ -64,6 +64,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = SERVER)]
     request_timeout_seconds: u64,
 
+    /// End the process, to be started again by what watches it, if a step takes longer; 0: never
+    #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(0..=86400), help_heading = SERVER)]
+    step_timeout_seconds: u64,
+
     /// Log failures only
     #[arg(long, conflicts_with = "verbose", help_heading = SERVER)]
     quiet: bool,
@@ -90,6 +94,10 @@ pub(crate) struct ServeArgs {
     /// Part of the time, in percent, that prompts get while other sequences generate
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = count(1, 99), help_heading = RESOURCES)]
     prefill_share: usize,
+
+    /// Tokens between two points of a long prompt that later requests can go on from, for models with windows or recurrent state
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = count(1, 1 << 24), help_heading = RESOURCES)]
+    prefill_checkpoint_interval: usize,
 
     /// Memory for the cache in MiB; 0: half of what is free once the model is loaded, at most what can be useful
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 1 << 30), help_heading = RESOURCES)]
@@ -167,6 +175,8 @@ impl Plan {
         engine.sampling = args.sampling.resolve()?;
         engine.batch = args.step_tokens;
         engine.prefill_share = args.prefill_share;
+        engine.checkpoint_interval = args.prefill_checkpoint_interval;
+        engine.step_timeout = Duration::from_secs(args.step_timeout_seconds);
         engine.kv_mib = args.kv_mib;
         let bar = progress::share("loading");
         let level = match (args.quiet, args.verbose) {

@@ -8,6 +8,7 @@ mod routes;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bantam_runtime::engine::{Engine, EngineError, ModelInfo};
 use bantam_runtime::words::printable;
@@ -31,12 +32,18 @@ pub enum ServeError {
     /// The log's thread cannot be started.
     #[error("the log cannot be started: {0}")]
     Log(std::io::Error),
+    /// A step does not end.
+    #[error("{0}: the process ends, for whatever watches it to start it again")]
+    Hung(String),
     /// `--cors-origin` is not a list of origins.
     #[error(
         "`{0}` is not an origin; --cors-origin takes `*` or a list such as `http://localhost:3000,https://example.org`"
     )]
     CorsOrigin(String),
 }
+
+/// How long the server still answers when it can serve nothing any more.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Serves until `shutdown` completes: `/health` says 503 from now on, and once the model is loaded one line tells the
 /// address. Then new requests are refused, those under way end, and this returns.
@@ -95,9 +102,19 @@ async fn lifetime(
             return Ok(());
         }
     }
-    shutdown.await;
-    engine.shutdown().await;
-    Ok(())
+    tokio::select! {
+        () = shutdown => {
+            engine.shutdown().await;
+            Ok(())
+        }
+        why = engine.hung() => {
+            let why = why?;
+            log.line(format!("{}: no request can be served any more", printable(&why)));
+            // Whoever asks for health is told why.
+            tokio::time::sleep(GRACE).await;
+            Err(ServeError::Hung(why))
+        }
+    }
 }
 
 fn announce(log: &Log, address: SocketAddr, model: &ModelInfo) {

@@ -35,6 +35,9 @@ pub(crate) enum ExecutorMessage {
     Run(Box<StepJob>, ActorRef<SchedulerMessage>),
     /// Moves state; the scheduler gets the job back.
     Transfer(Box<TransferJob>, ActorRef<SchedulerMessage>),
+    /// Fail.
+    #[cfg(test)]
+    Fail,
 }
 
 /// What the thread does next.
@@ -242,6 +245,8 @@ impl Actor for Executor {
         let (work, scheduler) = match message {
             ExecutorMessage::Run(job, scheduler) => (Work::Step(job), scheduler),
             ExecutorMessage::Transfer(job, scheduler) => (Work::Transfer(job), scheduler),
+            #[cfg(test)]
+            ExecutorMessage::Fail => panic!("injected"),
         };
         let work = Order { work, scheduler, experts: experts.clone() };
         thread.work.try_send(work).map_err(|e| format!("the executor thread takes no step: {e}").into())

@@ -16,6 +16,9 @@ pub(crate) enum ExpertsMessage {
     Used(Vec<u64>),
     /// What each mixture has computed so far.
     Status(RpcReplyPort<Vec<MixtureStatus>>),
+    /// Fail.
+    #[cfg(test)]
+    Fail,
 }
 
 /// The actor.
@@ -51,6 +54,8 @@ impl Actor for Experts {
             ExpertsMessage::Status(reply) => {
                 reply.send(mixtures.clone()).ok();
             }
+            #[cfg(test)]
+            ExpertsMessage::Fail => panic!("injected"),
         }
         Ok(())
     }

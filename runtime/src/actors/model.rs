@@ -1,9 +1,11 @@
-//! The model supervisor: one per resident model. Starts experts, executor, kv, scheduler and slots, and restarts them together
-//! when one fails: their states refer to each other, so a fresh set is the one known-good state. Weights stay where they
-//! are, in the executor's thread.
+//! The model supervisor: one per resident model. Starts experts, executor, kv, scheduler and slots. A slot that fails is
+//! started again by itself. When another fails all are, together: their states refer to each other, so a fresh set is the one
+//! known-good state. Where that does not help it is tried less and less often, and requests are refused meanwhile. Weights stay
+//! where they are, in the executor's thread.
 //!
-//! Messages: all are passed on, [`ModelMessage::Mixtures`] to the current experts actor and the others to the current
-//! scheduler, so that callers need not know of restarts.
+//! Messages: most are passed on, [`ModelMessage::Mixtures`] to the current experts actor and the others to the current
+//! scheduler, so that callers need not know of restarts. [`ModelMessage::Restart`] comes after a pause.
+//! [`ModelMessage::Hung`] ends it all: what a thread computes cannot be broken off.
 
 use std::{
     collections::VecDeque,
@@ -12,17 +14,18 @@ use std::{
 };
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use tokio::sync::watch;
 
 use super::{
-    executor::{Executor, ExecutorThread},
+    executor::{Executor, ExecutorMessage, ExecutorThread},
     experts::{Experts, ExpertsMessage},
     job::Job,
-    kv::{Kv, KvArguments},
+    kv::{Kv, KvArguments, KvMessage},
     scheduler::{Scheduler, SchedulerArguments, SchedulerMessage, Transfer},
-    slot::{Slot, SlotContext},
+    slot::{Slot, SlotContext, SlotMessage},
 };
 use crate::{
-    engine::{EngineConfig, MixtureStatus, ModelInfo, Status},
+    engine::{EngineConfig, Link, MixtureStatus, ModelInfo, Status},
     memory::Ledger,
     resident::Resident,
 };
@@ -40,12 +43,21 @@ pub(crate) enum ModelMessage {
     Status(RpcReplyPort<Status>),
     /// What the experts of each mixture have computed.
     Mixtures(RpcReplyPort<Vec<MixtureStatus>>),
+    /// Start the actors again, after a pause.
+    Restart,
+    /// A step does not end.
+    Hung(String),
+    /// Let an actor fail.
+    #[cfg(test)]
+    Fail(super::tests::faults::Who),
 }
 
 /// What the model is started with.
 pub(crate) struct ModelArguments {
     pub(crate) config: EngineConfig,
     pub(crate) resident: Resident,
+    /// Where it is told whether the model can be served.
+    pub(crate) link: watch::Sender<Link>,
 }
 
 /// What the model owns.
@@ -58,15 +70,28 @@ pub(crate) struct ModelState {
     thread: Arc<ExecutorThread>,
     /// Experts of each mixture.
     mixtures: Vec<usize>,
-    children: Children,
+    link: watch::Sender<Link>,
+    /// None while it waits to start them again, and after a step that does not end.
+    children: Option<Children>,
     restarts: VecDeque<Instant>,
     /// Accounts for the model's memory for as long as it is resident.
     _ledger: Ledger,
 }
 
-/// More restarts than this within [`RESTART_WINDOW`] mean that restarting does not help.
-const MAX_RESTARTS: usize = 5;
-const RESTART_WINDOW: Duration = Duration::from_secs(60);
+/// Restarts within [`RESTART_WINDOW`] that are made at once. Before each further one there is a pause, twice as long each time.
+const QUICK_RESTARTS: usize = 3;
+const RESTART_WINDOW: Duration = Duration::from_secs(300);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long the actors of a set that is given up may take to end what they are at.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How long to wait before the restart that is the `count`th of late.
+fn pause(count: usize) -> Option<Duration> {
+    let doublings = u32::try_from(count.checked_sub(QUICK_RESTARTS + 1)?).unwrap_or(u32::MAX);
+    Some(FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_PAUSE))
+}
 
 /// The actor.
 pub(crate) struct Model;
@@ -81,21 +106,11 @@ impl Actor for Model {
         myself: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let ModelArguments { config, resident } = arguments;
+        let ModelArguments { config, resident, link } = arguments;
         let Resident { program, info, cache, history, max_logit_rows, ledger } = resident;
         let mixtures = program.mixtures().to_vec();
         let thread = Arc::new(ExecutorThread::spawn(program)?);
-        let parts = Parts {
-            config: &config,
-            info: &info,
-            cache: &cache,
-            history,
-            max_logit_rows,
-            thread: &thread,
-            mixtures: &mixtures,
-        };
-        let children = parts.start(&myself).await?;
-        Ok(ModelState {
+        let mut state = ModelState {
             config,
             info,
             cache,
@@ -103,29 +118,44 @@ impl Actor for Model {
             max_logit_rows,
             thread,
             mixtures,
-            children,
+            link,
+            children: None,
             restarts: VecDeque::new(),
             _ledger: ledger,
-        })
+        };
+        state.start(&myself).await?;
+        Ok(state)
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Self::Msg>,
+        myself: ActorRef<Self::Msg>,
         message: Self::Msg,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        // A message to an actor that has just failed is lost with its reply port, which its sender notices.
-        drop(state.children.scheduler.cast(match message {
-            ModelMessage::Submit(job) => SchedulerMessage::Submit(job),
-            ModelMessage::Cancel(id) => SchedulerMessage::Cancel(id),
-            ModelMessage::Transfer(transfer) => SchedulerMessage::Transfer(transfer),
-            ModelMessage::Status(reply) => SchedulerMessage::Status(reply),
-            ModelMessage::Mixtures(reply) => {
-                drop(state.children.experts.cast(ExpertsMessage::Status(reply)));
+        let message = match message {
+            ModelMessage::Restart => return state.start(&myself).await,
+            ModelMessage::Hung(why) => {
+                state.give_up(why).await;
                 return Ok(());
             }
-        }));
+            message => message,
+        };
+        // A message that cannot be passed on is lost with its reply port or its job, which its sender notices.
+        let Some(children) = &state.children else { return Ok(()) };
+        drop(match message {
+            ModelMessage::Submit(job) => children.scheduler.cast(SchedulerMessage::Submit(job)),
+            ModelMessage::Cancel(id) => children.scheduler.cast(SchedulerMessage::Cancel(id)),
+            ModelMessage::Transfer(transfer) => children.scheduler.cast(SchedulerMessage::Transfer(transfer)),
+            ModelMessage::Status(reply) => children.scheduler.cast(SchedulerMessage::Status(reply)),
+            ModelMessage::Mixtures(reply) => {
+                drop(children.experts.cast(ExpertsMessage::Status(reply)));
+                return Ok(());
+            }
+            ModelMessage::Restart | ModelMessage::Hung(_) => return Ok(()),
+            #[cfg(test)]
+            ModelMessage::Fail(who) => return children.fail(who),
+        });
         Ok(())
     }
 
@@ -135,76 +165,92 @@ impl Actor for Model {
         event: SupervisionEvent,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        match event {
-            SupervisionEvent::ActorFailed(who, why) if state.is_current(&who) => {
-                tracing::error!(actor = ?who.get_name(), %why, "an actor failed; the model's actors are started again");
-                state.restart(&myself).await
-            }
-            _ => Ok(()),
+        let SupervisionEvent::ActorFailed(who, why) = event else { return Ok(()) };
+        let Some(children) = &mut state.children else { return Ok(()) };
+        if let Some(slot) = children.slots.iter().position(|slot| slot.get_id() == who.get_id()) {
+            tracing::error!(slot, %why, "a slot failed and is started again");
+            return state.replace_slot(&myself, slot).await;
         }
+        if children.all().any(|child| child.get_id() == who.get_id()) {
+            state.restart(&myself, &why.to_string()).await?;
+        }
+        Ok(())
     }
 }
 
 impl ModelState {
-    fn is_current(&self, who: &ActorCell) -> bool {
-        self.children.all.iter().any(|c| c.get_id() == who.get_id())
+    /// Starts the actors, and says that the model can be served.
+    async fn start(&mut self, myself: &ActorRef<ModelMessage>) -> Result<(), ActorProcessingErr> {
+        self.children = Some(self.children(myself).await?);
+        self.link.send_modify(|link| {
+            // Someone may be shutting down by now.
+            if !matches!(link, Link::Draining) {
+                *link = Link::Ready { info: Arc::clone(&self.info), model: myself.clone() };
+            }
+        });
+        Ok(())
     }
 
-    async fn restart(&mut self, myself: &ActorRef<ModelMessage>) -> Result<(), ActorProcessingErr> {
+    async fn replace_slot(&mut self, myself: &ActorRef<ModelMessage>, id: usize) -> Result<(), ActorProcessingErr> {
+        let Some(scheduler) = self.children.as_ref().map(|children| children.scheduler.clone()) else { return Ok(()) };
+        let slot = self.slot(id, &scheduler, myself).await?;
+        if let Some(place) = self.children.as_mut().and_then(|children| children.slots.get_mut(id)) {
+            *place = slot.clone();
+        }
+        Ok(scheduler.cast(SchedulerMessage::SlotReplaced(id, slot))?)
+    }
+
+    async fn restart(&mut self, myself: &ActorRef<ModelMessage>, why: &str) -> Result<(), ActorProcessingErr> {
         let now = Instant::now();
         self.restarts.push_back(now);
         while self.restarts.front().is_some_and(|t| now.duration_since(*t) > RESTART_WINDOW) {
             self.restarts.pop_front();
         }
-        if self.restarts.len() > MAX_RESTARTS {
-            return Err(format!("{MAX_RESTARTS} restarts within {RESTART_WINDOW:?}").into());
-        }
-        for child in std::mem::take(&mut self.children.all) {
-            child.stop(Some("a sibling failed".into()));
-        }
-        let parts = Parts {
-            config: &self.config,
-            info: &self.info,
-            cache: &self.cache,
-            history: self.history,
-            max_logit_rows: self.max_logit_rows,
-            thread: &self.thread,
-            mixtures: &self.mixtures,
+        self.stop_children().await;
+        let Some(pause) = pause(self.restarts.len()) else {
+            tracing::error!(%why, "an actor failed; the model's actors are started again");
+            return self.start(myself).await;
         };
-        self.children = parts.start(myself).await?;
+        tracing::error!(%why, ?pause, "the model's actors keep failing; they are started again after a pause");
+        self.refuse(Link::Failed(format!("the model's actors keep failing ({why}); trying again in {pause:?}")));
+        myself.send_after(pause, || ModelMessage::Restart);
         Ok(())
     }
-}
 
-/// A set of actors that know each other.
-struct Children {
-    all: Vec<ActorCell>,
-    scheduler: ActorRef<SchedulerMessage>,
-    experts: ActorRef<ExpertsMessage>,
-}
+    /// Ends all requests, and those that come.
+    async fn give_up(&mut self, why: String) {
+        tracing::error!(%why, "the model cannot be served any more");
+        self.refuse(Link::Hung(why));
+        self.stop_children().await;
+    }
 
-/// All that a set of children is made from.
-struct Parts<'a> {
-    config: &'a EngineConfig,
-    info: &'a Arc<ModelInfo>,
-    cache: &'a KvArguments,
-    history: usize,
-    max_logit_rows: usize,
-    thread: &'a Arc<ExecutorThread>,
-    mixtures: &'a [usize],
-}
+    fn refuse(&self, why: Link) {
+        self.link.send_modify(|link| {
+            if !matches!(link, Link::Draining) {
+                *link = why;
+            }
+        });
+    }
 
-impl Parts<'_> {
-    async fn start(&self, myself: &ActorRef<ModelMessage>) -> Result<Children, ActorProcessingErr> {
+    /// None of them sends the executor's thread anything any more once this returns.
+    async fn stop_children(&mut self) {
+        let Some(children) = self.children.take() else { return };
+        for child in children.all() {
+            // One that has failed is gone already.
+            drop(child.stop_and_wait(Some("a sibling failed".into()), Some(LAST_WORDS)).await);
+        }
+    }
+
+    async fn children(&self, myself: &ActorRef<ModelMessage>) -> Result<Children, ActorProcessingErr> {
         let above = myself.get_cell();
-        let (experts, _) = Actor::spawn_linked(None, Experts, self.mixtures.to_vec(), above.clone()).await?;
-        let arguments = (Arc::clone(self.thread), experts.clone());
+        let (experts, _) = Actor::spawn_linked(None, Experts, self.mixtures.clone(), above.clone()).await?;
+        let arguments = (Arc::clone(&self.thread), experts.clone());
         let (executor, _) = Actor::spawn_linked(None, Executor, arguments, above.clone()).await?;
         let (kv, _) = Actor::spawn_linked(None, Kv, self.cache.clone(), above.clone()).await?;
-        let mut all = vec![experts.get_cell(), executor.get_cell(), kv.get_cell()];
         let arguments = SchedulerArguments {
-            executor,
-            kv,
+            model: myself.clone(),
+            executor: executor.clone(),
+            kv: kv.clone(),
             batch: self.config.batch,
             max_logit_rows: self.max_logit_rows,
             context: self.info.context,
@@ -214,17 +260,66 @@ impl Parts<'_> {
             minimum: self.cache.minimum.clone(),
             prefill_share: self.config.prefill_share,
             has_mixtures: !self.mixtures.is_empty(),
+            checkpoint_interval: self.config.checkpoint_interval,
+            step_timeout: self.config.step_timeout,
         };
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
-        all.push(scheduler.get_cell());
         let mut slots = Vec::new();
         for id in 0..self.config.parallel {
-            let context = SlotContext { id, scheduler: scheduler.clone(), tokenizer: self.info.tokenizer.clone() };
-            let (slot, _) = Actor::spawn_linked(None, Slot, context, above.clone()).await?;
-            all.push(slot.get_cell());
-            slots.push(slot);
+            slots.push(self.slot(id, &scheduler, myself).await?);
         }
-        scheduler.cast(SchedulerMessage::Slots(slots))?;
-        Ok(Children { all, scheduler, experts })
+        scheduler.cast(SchedulerMessage::Slots(slots.clone()))?;
+        Ok(Children { experts, executor, kv, scheduler, slots })
+    }
+
+    async fn slot(
+        &self,
+        id: usize,
+        scheduler: &ActorRef<SchedulerMessage>,
+        myself: &ActorRef<ModelMessage>,
+    ) -> Result<ActorRef<SlotMessage>, ActorProcessingErr> {
+        let context = SlotContext { id, scheduler: scheduler.clone(), tokenizer: self.info.tokenizer.clone() };
+        Ok(Actor::spawn_linked(None, Slot, context, myself.get_cell()).await?.0)
+    }
+}
+
+/// A set of actors that know each other.
+struct Children {
+    experts: ActorRef<ExpertsMessage>,
+    executor: ActorRef<ExecutorMessage>,
+    kv: ActorRef<KvMessage>,
+    scheduler: ActorRef<SchedulerMessage>,
+    slots: Vec<ActorRef<SlotMessage>>,
+}
+
+impl Children {
+    /// All of them, who decides first.
+    fn all(&self) -> impl Iterator<Item = ActorCell> {
+        let rest = [self.scheduler.get_cell(), self.kv.get_cell(), self.executor.get_cell(), self.experts.get_cell()];
+        rest.into_iter().chain(self.slots.iter().map(ActorRef::get_cell))
+    }
+
+    #[cfg(test)]
+    fn fail(&self, who: super::tests::faults::Who) -> Result<(), ActorProcessingErr> {
+        use super::tests::faults::Who;
+        match who {
+            Who::Experts => self.experts.cast(ExpertsMessage::Fail)?,
+            Who::Executor => self.executor.cast(ExecutorMessage::Fail)?,
+            Who::Kv => self.kv.cast(KvMessage::Fail)?,
+            Who::Scheduler => self.scheduler.cast(SchedulerMessage::Fail)?,
+            Who::Slot(slot) => self.slots[slot].cast(SlotMessage::Fail)?,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_become_longer_up_to_a_minute() {
+        let pauses: Vec<_> = (1..=12).filter_map(pause).map(|pause| pause.as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
     }
 }

@@ -82,10 +82,8 @@ impl Actor for Registry {
 
 impl RegistryState {
     async fn serve(&self, myself: &ActorRef<RegistryMessage>, resident: Resident) -> Result<(), ActorProcessingErr> {
-        let info = std::sync::Arc::clone(&resident.info);
-        let arguments = ModelArguments { config: self.config.clone(), resident };
-        let (model, _) = Actor::spawn_linked(None, Model, arguments, myself.get_cell()).await?;
-        self.link.send_replace(Link::Ready { info, model });
+        let arguments = ModelArguments { config: self.config.clone(), resident, link: self.link.clone() };
+        Actor::spawn_linked(None, Model, arguments, myself.get_cell()).await?;
         Ok(())
     }
 }

@@ -37,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) enum SlotMessage {
     /// Serve this sequence; the slot is idle.
     Begin(Box<Assignment>),
+    /// Fail.
+    #[cfg(test)]
+    Fail,
 }
 
 /// A sequence given to a slot.
@@ -79,7 +82,12 @@ impl Actor for Slot {
         message: Self::Msg,
         context: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let SlotMessage::Begin(assignment) = message;
+        #[cfg_attr(not(test), allow(clippy::infallible_destructuring_match, reason = "tests have a message more"))]
+        let assignment = match message {
+            SlotMessage::Begin(assignment) => assignment,
+            #[cfg(test)]
+            SlotMessage::Fail => panic!("injected"),
+        };
         let context = context.clone();
         tokio::spawn(async move {
             let _busy = Busy { slot: context.id, scheduler: context.scheduler.clone() };

@@ -109,6 +109,7 @@ impl Tree {
             self.nodes[node].last_used = now;
             if end >= lease.len() {
                 self.nodes[node].resume = true;
+                self.nodes[node].interim = false;
                 self.nodes[node].attachment.iter_mut().for_each(|attachment| attachment.last_used = now);
                 lease.cursor = Some(Cursor { node, _pin: Arc::clone(&self.nodes[node].pin) });
                 lease.published = lease.len();

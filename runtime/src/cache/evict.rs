@@ -7,7 +7,8 @@ use super::tree::{NodeId, Tree, first_page};
 /// What can be given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CandidateKind {
-    /// A resume point inside a conversation that has gone on since: only its window pages go.
+    /// A resume point inside a conversation that has gone on since: only its window pages go, or the recurrent value of an
+    /// interim one.
     Superseded,
     /// The end of a prefix.
     Leaf,
@@ -72,7 +73,12 @@ impl Tree {
         let candidate = |id: NodeId| {
             let attachment = self.nodes[id].attachment.as_ref()?;
             let slot = attachment.value.slot.get();
-            let (kind, tokens) = (CandidateKind::Attachment, self.nodes[id].end());
+            let node = &self.nodes[id];
+            let kind = match node.interim && !node.children.is_empty() {
+                true => CandidateKind::Superseded,
+                false => CandidateKind::Attachment,
+            };
+            let tokens = node.end();
             let helps = outside.get(&slot).is_some_and(|&others| others == usize::from(own == Some(slot)));
             helps.then_some((id, Candidate { kind, last_used: attachment.last_used, tokens }))
         };
@@ -89,6 +95,7 @@ impl Tree {
     fn supersede(&mut self, id: NodeId) {
         let node = &mut self.nodes[id];
         node.resume = false;
+        node.interim = false;
         node.attachment = None;
         let end = node.end();
         self.release_windows(id, end);

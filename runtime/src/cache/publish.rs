@@ -7,12 +7,13 @@ use bantam_graph::StateKind;
 use super::{
     lease::{Cursor, Lease},
     slots::Attachment,
+    state_cache::Resume,
     tree::{Node, NodeId, Tree, first_page},
 };
 
 impl Tree {
     /// Adds the pages of a lease under `tokens`, all of which the lease has computed, and lets it stand at their end.
-    pub(super) fn publish(&mut self, lease: &mut Lease, tokens: &[u32], resume: bool) {
+    pub(super) fn publish(&mut self, lease: &mut Lease, tokens: &[u32], resume: Resume) {
         let known = lease.published;
         let mut at = match &lease.cursor {
             Some(cursor) if known > 0 => cursor.node,
@@ -33,10 +34,14 @@ impl Tree {
         let now = self.tick();
         let node = &mut self.nodes[at];
         node.last_used = now;
-        if resume && tokens.len() == lease.len() && node.attachment.is_none() {
+        let keep = resume != Resume::Passing;
+        if keep && tokens.len() == lease.len() && node.attachment.is_none() {
             node.attachment = lease.value().map(|value| Attachment { value, last_used: now });
         }
-        node.resume |= resume && (!self.recurrent || node.attachment.is_some());
+        if keep && (!self.recurrent || node.attachment.is_some()) {
+            node.interim = resume == Resume::Interim && (node.interim || !node.resume);
+            node.resume = true;
+        }
         if node.is_resume_point() {
             self.keep_window(at, lease);
         }

@@ -36,6 +36,8 @@ pub struct Reserve {
 pub enum Resume {
     /// No: the sequence is passing. Its window pages go as it moves on, its recurrent value is advanced in place.
     Passing,
+    /// Perhaps: what going on takes is kept until the sequence has passed and its memory is needed.
+    Interim,
     /// Yes (the end of a message, a branch point, the end of the sequence): window pages before it are kept, and the
     /// recurrent value, if all computed tokens are published.
     Keep,
@@ -269,7 +271,7 @@ impl StateCache {
             return Err(PublishError { tokens: tokens.len(), len: lease.len() });
         }
         if tokens.len() >= lease.published && !tokens.is_empty() {
-            self.tree.publish(lease, tokens, resume == Resume::Keep);
+            self.tree.publish(lease, tokens, resume);
         }
         Ok(())
     }

@@ -39,6 +39,8 @@ pub(super) struct Node {
     pub(super) pin: Pin,
     /// Whether what a sequence needs to go on from its end is kept once it has children.
     pub(super) resume: bool,
+    /// Whether its end is kept only as long as no memory is missing.
+    pub(super) interim: bool,
     /// The recurrent value at its end.
     pub(super) attachment: Option<Attachment>,
     /// When a request last came through.

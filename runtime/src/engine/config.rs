@@ -1,6 +1,6 @@
 //! What an engine is started with.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use bantam_backend::KvType;
 
@@ -36,6 +36,10 @@ pub struct EngineConfig {
     pub batch: usize,
     /// Part of the time that prompts get while other sequences decode, in percent, if there are prompts.
     pub prefill_share: usize,
+    /// Tokens between two points within a prompt that later requests can go on from, for models that cannot at any token.
+    pub checkpoint_interval: usize,
+    /// Time after which a step is taken for one that will not end; zero: none is.
+    pub step_timeout: Duration,
     /// Memory for sequences' state in MiB; 0: half of what is free once the weights are loaded.
     pub kv_mib: usize,
     /// Keep the state of ended conversations for those that go on from it, as far as memory allows.
@@ -65,6 +69,8 @@ impl EngineConfig {
             sampling: SamplingOverrides::default(),
             batch: 512,
             prefill_share: 50,
+            checkpoint_interval: 256,
+            step_timeout: Duration::from_secs(300),
             kv_mib: 0,
             keep_prefixes: true,
             max_tentative: 0,
@@ -76,6 +82,7 @@ impl EngineConfig {
     /// Checks what cannot be.
     pub(crate) fn validate(&self) -> Result<(), EngineError> {
         let limits = [
+            ("--prefill-checkpoint-interval", self.checkpoint_interval, 1 << 24),
             ("--prefill-share", self.prefill_share, 99),
             ("--parallel", self.parallel, 1024),
             ("--context", self.context, 1 << 24),

@@ -35,8 +35,13 @@ const DRAIN: Duration = Duration::from_secs(90);
 #[derive(Clone)]
 pub(crate) enum Link {
     Loading(f32),
-    Ready { info: Arc<ModelInfo>, model: ActorRef<ModelMessage> },
+    Ready {
+        info: Arc<ModelInfo>,
+        model: ActorRef<ModelMessage>,
+    },
     Failed(String),
+    /// A step does not end: nothing will be served any more.
+    Hung(String),
     Draining,
 }
 
@@ -79,10 +84,9 @@ impl Engine {
     #[cfg(test)]
     pub(crate) async fn with_resident(config: EngineConfig, resident: crate::resident::Resident) -> Engine {
         use crate::actors::model::{Model, ModelArguments};
-        let info = Arc::clone(&resident.info);
-        let arguments = ModelArguments { config: config.clone(), resident };
+        let (link, _) = watch::channel(Link::Loading(1.0));
+        let arguments = ModelArguments { config: config.clone(), resident, link: link.clone() };
         let (model, _) = ractor::Actor::spawn(None, Model, arguments).await.expect("the model starts");
-        let (link, _) = watch::channel(Link::Ready { info, model: model.clone() });
         let gate = Gate::new(config.concurrency, config.parallel);
         let above = model.get_cell();
         Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above }) }
@@ -98,7 +102,7 @@ impl Engine {
         match &*self.inner.link.borrow() {
             Link::Loading(part) => Readiness::Loading(*part),
             Link::Ready { info, .. } => Readiness::Ready(Arc::clone(info)),
-            Link::Failed(why) => Readiness::Failed(why.clone()),
+            Link::Failed(why) | Link::Hung(why) => Readiness::Failed(why.clone()),
             Link::Draining => Readiness::Draining,
         }
     }
@@ -115,8 +119,22 @@ impl Engine {
             .map_err(|_| EngineError::Stopped("the registry is gone".into()))?;
         match &*link {
             Link::Ready { info, .. } => Ok(Arc::clone(info)),
-            Link::Failed(why) => Err(EngineError::Load(why.clone())),
+            Link::Failed(why) | Link::Hung(why) => Err(EngineError::Load(why.clone())),
             Link::Loading(_) | Link::Draining => Err(EngineError::Stopped("shutting down".into())),
+        }
+    }
+
+    /// Waits until a step does not end, which is when it is best to end the process: nothing will be served any more, and
+    /// what a thread computes cannot be broken off. Returns why.
+    ///
+    /// # Errors
+    /// If the engine is gone.
+    pub async fn hung(&self) -> Result<String, EngineError> {
+        let mut link = self.inner.link.subscribe();
+        let link = link.wait_for(|link| matches!(link, Link::Hung(_))).await;
+        match link.as_deref() {
+            Ok(Link::Hung(why)) => Ok(why.clone()),
+            _ => Err(EngineError::Stopped("the model is gone".into())),
         }
     }
 
@@ -179,11 +197,11 @@ impl Engine {
         drop(self.inner.above.stop_and_wait(None, None).await);
     }
 
-    pub(super) fn link(&self) -> Result<(Arc<ModelInfo>, ActorRef<ModelMessage>), Refusal> {
+    pub(crate) fn link(&self) -> Result<(Arc<ModelInfo>, ActorRef<ModelMessage>), Refusal> {
         match &*self.inner.link.borrow() {
             Link::Ready { info, model } => Ok((Arc::clone(info), model.clone())),
             Link::Loading(_) => Err(Refusal::NotReady("the model is still being loaded".into())),
-            Link::Failed(why) => Err(Refusal::NotReady(why.clone())),
+            Link::Failed(why) | Link::Hung(why) => Err(Refusal::NotReady(why.clone())),
             Link::Draining => Err(Refusal::NotReady("the server is shutting down".into())),
         }
     }

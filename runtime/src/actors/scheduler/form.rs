@@ -154,15 +154,22 @@ impl SchedulerState {
         urgent
     }
 
-    /// Gives each sequence that waits for nothing its state, as long as memory suffices for those that have come before.
+    /// Gives each sequence that waits for nothing its state, as long as memory suffices beside that of those before it. What
+    /// those behind it have it may take: they would only have come to it first because its client did not read.
     async fn begin_all(&mut self) -> Result<(), ActorProcessingErr> {
         for index in 0..self.running.len() {
             let sequence = &self.running[index];
             if sequence.lease.is_some() || sequence.waits.is_some() || !sequence.has_room() {
                 continue;
             }
-            if self.starved || !self.acquire(index).await? {
-                self.starved = true;
+            let id = sequence.id;
+            while self.starved != Some(id) && !self.acquire(index).await? {
+                match self.running.iter().skip(index + 1).rposition(|younger| younger.lease.is_some()) {
+                    Some(behind) => self.displace(index + 1 + behind)?,
+                    None => self.starved = Some(id),
+                }
+            }
+            if self.starved == Some(id) {
                 break;
             }
         }
@@ -296,14 +303,17 @@ impl SchedulerState {
                 self.running[only].tell(TokenEvent::Failed(Failure::Fault(why.into())));
                 self.retire(only)
             }
-            [.., youngest] => {
-                let sequence = &mut self.running[youngest];
-                tracing::debug!(id = sequence.id, "displaced: no free pages");
-                sequence.in_step = 0;
-                self.figures.displaced += 1;
-                self.let_go(youngest)
-            }
+            [.., youngest] => self.displace(youngest),
         }
+    }
+
+    /// Takes a sequence's memory; it begins again at what others can find of it.
+    fn displace(&mut self, index: usize) -> Result<(), ActorProcessingErr> {
+        let sequence = &mut self.running[index];
+        tracing::debug!(id = sequence.id, "displaced: others need its pages");
+        sequence.in_step = 0;
+        self.figures.displaced += 1;
+        self.let_go(index)
     }
 
     fn build(&mut self) -> Result<Option<Box<StepJob>>, ActorProcessingErr> {

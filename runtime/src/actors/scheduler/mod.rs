@@ -31,6 +31,7 @@ use super::{
     executor::{ExecutorMessage, StepJob, StepOutcome},
     job::{Job, TokenEvent},
     kv::KvMessage,
+    model::ModelMessage,
     slot::{Assignment, SlotMessage, TOKEN_CHANNEL},
     transfer::TransferJob,
 };
@@ -53,16 +54,22 @@ pub(crate) enum SchedulerMessage {
     StepDone(Box<StepOutcome>),
     /// A slot has sent its last event.
     SlotFree(usize),
+    /// A slot failed and was started again.
+    SlotReplaced(usize, ActorRef<SlotMessage>),
     /// A slot that was full has room again.
     Unblocked,
     /// Time has passed: sent every [`TICK`].
     Tick,
     /// What is going on.
     Status(RpcReplyPort<Status>),
+    /// Fail.
+    #[cfg(test)]
+    Fail,
 }
 
 /// What the scheduler is started with.
 pub(crate) struct SchedulerArguments {
+    pub(crate) model: ActorRef<ModelMessage>,
     pub(crate) executor: ActorRef<ExecutorMessage>,
     pub(crate) kv: ActorRef<KvMessage>,
     /// Most rows of a step.
@@ -82,6 +89,10 @@ pub(crate) struct SchedulerArguments {
     pub(crate) prefill_share: usize,
     /// Whether a few rows more can cost as much as many: each brings experts of its own into the step.
     pub(crate) has_mixtures: bool,
+    /// Tokens between two points within a prompt that others may go on from.
+    pub(crate) checkpoint_interval: usize,
+    /// A step that takes longer will not end; zero: none is taken for such.
+    pub(crate) step_timeout: Duration,
 }
 
 /// How often deadlines are looked at.
@@ -105,8 +116,9 @@ pub(crate) struct SchedulerState {
     /// Since when a step or a transfer is being computed.
     computing: Option<Instant>,
     shape: Shape,
-    /// Whether a sequence has found too little memory, and nothing has been given back since.
-    starved: bool,
+    is_hung: bool,
+    /// A sequence that has found too little memory, if nothing has been given back since.
+    starved: Option<u64>,
     pace: Pace,
     /// Buffers of the last step, used again.
     spare: Option<Box<StepJob>>,
@@ -166,7 +178,8 @@ impl Actor for Scheduler {
             slots: Vec::new(),
             computing: None,
             shape: Shape::default(),
-            starved: false,
+            is_hung: false,
+            starved: None,
             spare: None,
             figures: Figures::default(),
         })
@@ -193,7 +206,17 @@ impl Actor for Scheduler {
                 }
             }
             SchedulerMessage::Unblocked => {}
-            SchedulerMessage::Tick => state.end_overdue(Instant::now()),
+            SchedulerMessage::SlotReplaced(slot, actor) => {
+                if let Some(entry) = state.slots.get_mut(slot) {
+                    entry.actor = actor;
+                }
+            }
+            SchedulerMessage::Tick => {
+                state.end_overdue(Instant::now());
+                state.watch()?;
+            }
+            #[cfg(test)]
+            SchedulerMessage::Fail => panic!("injected"),
             SchedulerMessage::Status(reply) => {
                 let status = state.status().await;
                 // Whoever asked may have gone.
@@ -209,6 +232,17 @@ impl SchedulerState {
     fn enqueue(&mut self, job: Box<Job>) {
         let at = self.queue.partition_point(|queued| queued.priority <= job.priority);
         self.queue.insert(at, job);
+    }
+
+    /// Says so if the executor does not come back.
+    fn watch(&mut self) -> Result<(), ActorProcessingErr> {
+        let limit = self.arguments.step_timeout;
+        let since = self.computing.map(|since| since.elapsed()).filter(|since| !limit.is_zero() && *since > limit);
+        if let Some(since) = since.filter(|_| !std::mem::replace(&mut self.is_hung, true)) {
+            let why = format!("a step has not ended after {} s (--step-timeout-seconds)", since.as_secs());
+            self.arguments.model.cast(ModelMessage::Hung(why))?;
+        }
+        Ok(())
     }
 
     /// Ends requests whose deadline has passed.
@@ -257,8 +291,8 @@ impl SchedulerState {
         entry.actor.cast(SlotMessage::Begin(Box::new(assignment)))?;
         entry.busy = true;
         let points = match job.share && !self.arguments.resumes_anywhere {
-            true => cuts::checkpoints(&job.tokens, &self.arguments.end_tokens),
-            false => Vec::new(),
+            true => cuts::checkpoints(&job.tokens, &self.arguments.end_tokens, self.arguments.checkpoint_interval),
+            false => Cuts::default(),
         };
         let at = self.running.partition_point(|running| running.priority <= job.priority);
         let sequence = Sequence {
@@ -268,7 +302,7 @@ impl SchedulerState {
             tokens: job.tokens,
             cached: 0,
             lease: None,
-            cuts: Cuts::new(points),
+            cuts: points,
             waits: None,
             shares_with: None,
             grown_to: 0,
@@ -303,7 +337,7 @@ impl SchedulerState {
 
     /// Takes a sequence's state; if it is shared, others can still find it.
     fn let_go(&mut self, index: usize) -> Result<(), ActorProcessingErr> {
-        self.starved = false;
+        self.starved = None;
         let sequence = &mut self.running[index];
         let Some(lease) = sequence.lease.take().filter(|_| sequence.share) else { return Ok(()) };
         let tokens = sequence.tokens.iter().take(lease.len()).copied().collect();

@@ -102,7 +102,7 @@ impl SchedulerState {
     fn step_failed(&mut self, why: &str) {
         let in_step = self.running.iter().filter(|sequence| sequence.in_step > 0).count();
         tracing::error!(%why, sequences = in_step, "a step failed");
-        self.starved = false;
+        self.starved = None;
         if in_step == 1 {
             return self.running.retain(|sequence| {
                 let failed = sequence.in_step > 0;

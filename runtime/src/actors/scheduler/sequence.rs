@@ -107,7 +107,7 @@ impl Sequence {
     /// Whether another request is likely to go on from the tokens computed so far.
     pub(crate) fn resume(&self) -> Resume {
         let done = self.done();
-        if done == self.prompt_len || self.cuts.contains(done) { Resume::Keep } else { Resume::Passing }
+        if done == self.prompt_len { Resume::Keep } else { self.cuts.resume(done) }
     }
 
     /// Tokens to compute before the sequence ends, or reaches a point that others go on from.

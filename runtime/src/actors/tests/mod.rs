@@ -2,6 +2,7 @@
 //! so a wrong table, a missing copy or a page given away too early shows as a wrong token.
 
 mod device;
+pub(crate) mod faults;
 mod figures;
 mod probing;
 mod serving;

@@ -20,7 +20,7 @@ use crate::{
     snapshot::SnapshotKey,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Setup {
     pub(super) config: EngineConfig,

@@ -1,0 +1,161 @@
+//! Faults of every actor, steps that do not end, and clients that leave at any moment.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::time::timeout;
+
+use super::serving::{PATIENCE, Setup, collect, expect_exact, prompt, submit, until};
+use crate::{
+    actors::model::ModelMessage,
+    engine::{Engine, EngineConfig, Event, Failure, Generation, Readiness, SlotState},
+};
+
+/// An actor of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Experts,
+    Executor,
+    Kv,
+    Scheduler,
+    Slot(usize),
+}
+
+impl Engine {
+    /// Lets an actor panic.
+    fn fail(&self, who: Who) {
+        let (_, model) = self.link().expect("the model is there");
+        model.cast(ModelMessage::Fail(who)).unwrap();
+    }
+}
+
+const STREAMS: usize = 8;
+
+async fn streams(engine: &Engine) -> Vec<Generation> {
+    let mut running = Vec::new();
+    for i in 0..STREAMS {
+        running.push(submit(engine, &prompt(i as u32, 20, 5 + i), 120).await);
+    }
+    running
+}
+
+async fn all_idle(engine: &Engine) {
+    until(engine, "all slots idle", |s| {
+        s.queued == 0 && s.slots.len() == STREAMS && s.slots.iter().all(|s| s.state == SlotState::Idle)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_fails_every_request_ends_once_and_the_next_is_served() {
+    for setup in Setup::all() {
+        let config = EngineConfig { parallel: STREAMS, ..setup.config.clone() };
+        let engine = Setup { config, ..setup }.start().await;
+        for who in [Who::Slot(3), Who::Experts, Who::Executor, Who::Kv, Who::Scheduler] {
+            let running = streams(&engine).await;
+            until(&engine, "all generate", |s| s.slots.iter().all(|s| s.generated > 3)).await;
+            engine.fail(who);
+            for (i, generation) in running.into_iter().enumerate() {
+                if matches!(who, Who::Slot(_)) {
+                    expect_exact(generation, &prompt(i as u32, 20, 5 + i), 120).await;
+                    continue;
+                }
+                let (_, end) = collect(generation).await;
+                assert!(
+                    matches!(&end, Event::Failed(Failure::Fault(why)) if why.contains("send it again")),
+                    "{who:?}: {end:?}"
+                );
+            }
+            if matches!(engine.readiness(), Readiness::Failed(_)) {
+                timeout(PATIENCE, ready(&engine)).await.expect("it is tried again");
+            }
+            all_idle(&engine).await;
+            let p = prompt(9, 20, 30);
+            expect_exact(submit(&engine, &p, 20).await, &p, 20).await;
+        }
+    }
+}
+
+async fn ready(engine: &Engine) {
+    while !matches!(engine.readiness(), Readiness::Ready(_)) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_does_not_end_fails_its_requests_and_the_engine() {
+    let [setup, _] = Setup::all();
+    let config = EngineConfig { step_timeout: Duration::from_millis(300), ..setup.config.clone() };
+    let setup = Setup { config, ..setup };
+    let engine = setup.start().await;
+    let p = prompt(1, 0, 12);
+    expect_exact(submit(&engine, &p, 20).await, &p, 20).await;
+    setup.gate.close();
+    let (stuck, queued) = (submit(&engine, &p, 20).await, submit(&engine, &p, 20).await);
+    let why = timeout(PATIENCE, engine.hung()).await.expect("it is noticed").unwrap();
+    assert!(why.contains("--step-timeout-seconds"), "{why}");
+    for generation in [stuck, queued] {
+        assert!(matches!(collect(generation).await.1, Event::Failed(_)));
+    }
+    assert!(matches!(engine.readiness(), Readiness::Failed(told) if told == why));
+    setup.gate.open();
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    prompt: usize,
+    shared: usize,
+    tokens: usize,
+    /// Events after which it leaves; none: it stays.
+    leaves_after: Option<usize>,
+}
+
+fn client() -> impl Strategy<Value = Client> {
+    (1..60_usize, 0..60_usize, 1..60_usize, prop::option::weighted(0.8, 0..40_usize))
+        .prop_map(|(prompt, shared, tokens, leaves_after)| Client { prompt, shared, tokens, leaves_after })
+}
+
+/// Follows a generation as far as its client does.
+async fn follow(mut generation: Generation, client: Client, prompt: Vec<u32>) {
+    let Some(events) = client.leaves_after else {
+        expect_exact(generation, &prompt, client.tokens).await;
+        return;
+    };
+    for _ in 0..events {
+        if timeout(PATIENCE, generation.next()).await.expect("an event in time").is_none() {
+            break;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn clients_that_leave_at_any_moment_leave_nothing_behind(
+        clients in prop::collection::vec(client(), 42),
+        tight in any::<bool>(),
+        hybrid in any::<bool>(),
+    ) {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
+            let setup = Setup::all().into_iter().nth(usize::from(hybrid)).unwrap();
+            let config = EngineConfig { parallel: STREAMS, ..setup.config.clone() };
+            let budget = if tight { 4 * 200 } else { setup.budget };
+            let engine = Setup { config, budget, ..setup }.start().await;
+            let mut following = Vec::new();
+            for (i, client) in clients.into_iter().enumerate() {
+                let p = prompt(i as u32, client.shared, client.prompt);
+                let generation = submit(&engine, &p, client.tokens).await;
+                following.push(tokio::spawn(follow(generation, client, p)));
+            }
+            for client in following {
+                client.await.unwrap();
+            }
+            all_idle(&engine).await;
+            let state = engine.status().await.state;
+            assert_eq!(state.pages_held, 0, "pages that no sequence uses any more are cached or free: {state:?}");
+            let p = prompt(99, 30, 30);
+            expect_exact(submit(&engine, &p, 20).await, &p, 20).await;
+        });
+    }
+}

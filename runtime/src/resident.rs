@@ -1,5 +1,6 @@
 //! Bringing a model into memory: describe, check that it fits, compile, and collect what serving needs to know.
 
+mod around;
 mod state;
 
 use std::{
@@ -20,6 +21,9 @@ use crate::{
     sampling::SamplingOverrides,
     snapshot::{SnapshotKey, key_of},
 };
+pub(crate) use around::around;
+#[cfg(test)]
+pub(crate) use around::bare_info;
 use state::provide_state;
 
 /// A model in memory.

@@ -4,6 +4,8 @@
 //! trip a step at most: it shows what the last step computed and provides pages for the next. [`KvMessage::Retire`] ends a
 //! sequence and keeps its prefix.
 
+use std::time::{Duration, Instant};
+
 use bantam_backend::{RecurrentGroup, StateGroup};
 use bantam_graph::StateKind;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -77,12 +79,30 @@ impl KvArguments {
     }
 }
 
+/// What the actor owns.
+pub(crate) struct KvState {
+    cache: StateCache,
+    /// What it saw when it looked at all pages last.
+    seen: Option<Seen>,
+}
+
+struct Seen {
+    groups: Vec<GroupUsage>,
+    slots: SlotUsage,
+    at: Instant,
+    took: Duration,
+}
+
+/// Who has each page is looked at again after this many times the time that looking took: routers ask up to twenty times a
+/// second, and steps wait for this actor.
+const LOOK_AFTER: u32 = 50;
+
 /// The actor.
 pub(crate) struct Kv;
 
 impl Actor for Kv {
     type Msg = KvMessage;
-    type State = StateCache;
+    type State = KvState;
     type Arguments = KvArguments;
 
     async fn pre_start(
@@ -90,15 +110,16 @@ impl Actor for Kv {
         _: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(arguments.cache()?)
+        Ok(KvState { cache: arguments.cache()?, seen: None })
     }
 
     async fn handle(
         &self,
         _: ActorRef<Self::Msg>,
         message: Self::Msg,
-        cache: &mut Self::State,
+        state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
+        let cache = &mut state.cache;
         match message {
             KvMessage::Acquire { tokens, at_most, reserve, reply } => {
                 reply.send(cache.admit(NAMESPACE, &tokens, at_most, reserve.as_ref())).ok();
@@ -117,7 +138,7 @@ impl Actor for Kv {
             }
             KvMessage::Retire { lease, tokens } => cache.retire(lease, &tokens)?,
             KvMessage::Usage(reply) => {
-                reply.send(usage(cache)).ok();
+                reply.send(state.usage()).ok();
             }
             #[cfg(test)]
             KvMessage::Fail => panic!("injected"),
@@ -137,24 +158,39 @@ fn prepare(cache: &mut StateCache, item: &mut LeaseWork) -> Result<(), ActorProc
     Ok(())
 }
 
-fn usage(cache: &mut StateCache) -> StateStatus {
-    let (groups, slots, counters) = (cache.usage(), cache.slot_usage(), cache.counters());
-    let pages_budget = cache.bytes().1;
-    let (block_tokens, block_bytes) = block(cache.groups());
-    let bytes = |count: fn(&GroupUsage) -> usize| groups.iter().map(|g| (count(g) * g.page_bytes) as u64).sum::<u64>();
-    let pages = part(bytes(|g| g.used), pages_budget);
-    StateStatus {
-        pages_held: groups.iter().map(|g| g.used).sum(),
-        pages_cached: groups.iter().map(|g| g.cached).sum(),
-        bytes: bytes(|g| g.used + g.cached) + (slots.capacity - slots.free) as u64 * slots.slot_bytes,
-        budget: pages_budget + slots.budget,
-        usage: pages.max(part(held(&slots), slots.budget)),
-        block_tokens,
-        blocks: pages_budget.checked_div(block_bytes).unwrap_or(0),
-        tokens_wanted: counters.tokens_wanted,
-        tokens_reused: counters.tokens_reused,
-        evictions: counters.evictions,
-        tokens_evicted: counters.tokens_evicted,
+impl KvState {
+    fn usage(&mut self) -> StateStatus {
+        let counters = self.cache.counters();
+        let pages_budget = self.cache.bytes().1;
+        let (block_tokens, block_bytes) = block(self.cache.groups());
+        let Seen { groups, slots, .. } = self.look();
+        let bytes = |count: fn(&GroupUsage) -> usize| -> u64 {
+            groups.iter().map(|group| (count(group) * group.page_bytes) as u64).sum()
+        };
+        StateStatus {
+            pages_held: groups.iter().map(|group| group.used).sum(),
+            pages_cached: groups.iter().map(|group| group.cached).sum(),
+            bytes: bytes(|group| group.used + group.cached) + (slots.capacity - slots.free) as u64 * slots.slot_bytes,
+            budget: pages_budget + slots.budget,
+            usage: part(bytes(|group| group.used), pages_budget).max(part(held(slots), slots.budget)),
+            block_tokens,
+            blocks: pages_budget.checked_div(block_bytes).unwrap_or(0),
+            tokens_wanted: counters.tokens_wanted,
+            tokens_reused: counters.tokens_reused,
+            evictions: counters.evictions,
+            tokens_evicted: counters.tokens_evicted,
+        }
+    }
+
+    fn look(&mut self) -> &Seen {
+        let seen = self.seen.take().filter(|seen| seen.at.elapsed() < seen.took * LOOK_AFTER);
+        let look = || {
+            let at = Instant::now();
+            let (groups, slots) = (self.cache.usage(), self.cache.slot_usage());
+            Seen { groups, slots, at, took: at.elapsed() }
+        };
+        let seen = seen.unwrap_or_else(look);
+        self.seen.insert(seen)
     }
 }
 

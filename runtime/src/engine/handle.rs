@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bantam_text::StopMatcher;
-use ractor::{ActorCell, ActorRef};
+use bantam_backend::Program;
+use bantam_text::{StopMatcher, Tokenizer};
+use ractor::{Actor, ActorCell, ActorRef};
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -19,9 +20,10 @@ use super::{
 use crate::{
     actors::{
         job::{Capture, Deadline, Job, Output},
-        model::ModelMessage,
+        model::{Model, ModelArguments, ModelMessage},
         root::Root,
     },
+    resident::{self, Resident},
     sampling::Sampler,
 };
 
@@ -80,16 +82,29 @@ impl Engine {
         Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above: root.get_cell() }) })
     }
 
+    /// An engine around a program that does not come from a checkpoint, ready at once. The program must take steps of the
+    /// configuration's size, with one logit row per sequence.
+    ///
+    /// # Errors
+    /// A configuration that cannot be, or the state of one sequence does not fit.
+    pub async fn around(
+        config: EngineConfig,
+        tokenizer: Tokenizer,
+        program: Box<dyn Program>,
+    ) -> Result<Engine, EngineError> {
+        config.validate()?;
+        let resident = resident::around(&config, tokenizer, program).map_err(EngineError::Load)?;
+        Engine::with_resident(config, resident).await
+    }
+
     /// An engine around a model that is in memory already.
-    #[cfg(test)]
-    pub(crate) async fn with_resident(config: EngineConfig, resident: crate::resident::Resident) -> Engine {
-        use crate::actors::model::{Model, ModelArguments};
+    pub(crate) async fn with_resident(config: EngineConfig, resident: Resident) -> Result<Engine, EngineError> {
         let (link, _) = watch::channel(Link::Loading(1.0));
         let arguments = ModelArguments { config: config.clone(), resident, link: link.clone() };
-        let (model, _) = ractor::Actor::spawn(None, Model, arguments).await.expect("the model starts");
+        let (model, _) = Actor::spawn(None, Model, arguments).await.map_err(|e| EngineError::Stopped(e.to_string()))?;
         let gate = Gate::new(config.concurrency, config.parallel);
         let above = model.get_cell();
-        Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above }) }
+        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above }) })
     }
 
     /// What the engine was started with.

@@ -1,6 +1,6 @@
 //! What clients see, whatever else goes on.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bantam_backend::Program;
 use bantam_text::{Tokenizer, TokenizerSpec};
@@ -11,13 +11,11 @@ use crate::{
     actors::kv::KvArguments,
     cache::one_sequence,
     engine::{
-        Engine, EngineConfig, Event, Failure, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request,
-        SamplingDefaults, SlotState,
+        Engine, EngineConfig, Event, Failure, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request, SlotState,
     },
     memory::Ledger,
-    resident::Resident,
+    resident::{Resident, bare_info},
     sampling::SamplingOverrides,
-    snapshot::SnapshotKey,
 };
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,6 +41,12 @@ impl Setup {
         [Layout::Paged, Layout::Hybrid].map(|layout| Setup { layout, ..Setup::new() })
     }
 
+    /// Pages of each group that a lone sequence of this configuration needs.
+    pub(super) fn minimum(&self, config: &EngineConfig) -> Vec<usize> {
+        let program = FakeProgram::new(self.layout, self.gate.clone());
+        one_sequence(program.groups(), config.context, config.batch)
+    }
+
     pub(super) async fn start(&self) -> Engine {
         self.start_with(Vec::new()).await
     }
@@ -61,7 +65,7 @@ impl Setup {
             max_logit_rows: if self.config.all_logits { self.config.batch } else { self.config.parallel },
             ledger: Ledger::with_total(0),
         };
-        Engine::with_resident(self.config.clone(), resident).await
+        Engine::with_resident(self.config.clone(), resident).await.unwrap()
     }
 }
 
@@ -73,31 +77,7 @@ fn info(config: &EngineConfig) -> ModelInfo {
         ..TokenizerSpec::default()
     })
     .unwrap();
-    ModelInfo {
-        name: "fake".into(),
-        architecture: "fake".into(),
-        title: None,
-        path: "fake".into(),
-        created: 0,
-        context: config.context,
-        model_context: config.context,
-        vocab: VOCAB,
-        parallel: config.parallel,
-        max_tokens: config.max_tokens,
-        config: serde_json::Map::new(),
-        sampling: SamplingDefaults::default(),
-        special_tokens: BTreeMap::new(),
-        tokenizer,
-        template: None,
-        template_error: None,
-        template_capabilities: None,
-        template_source: None,
-        end_tokens: Vec::new(),
-        snapshot_key: SnapshotKey::default(),
-        weight_bytes: 0,
-        backend: "fake",
-        threads: 1,
-    }
+    bare_info(config, tokenizer, VOCAB)
 }
 
 fn request(tokens: Vec<u32>, max_tokens: usize) -> Request {

@@ -137,3 +137,32 @@ async fn conversations_of_many_turns_compute_each_token_once() {
         }
     }
 }
+
+/// A main agent with a long conversation and sub-agents with shorter ones take turns on fewer slots than there are agents.
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_that_take_turns_find_what_they_had() {
+    const LENGTHS: [usize; 4] = [28_000, 6000, 6200, 6400];
+    for setup in Setup::all() {
+        let config = EngineConfig { parallel: 2, context: 32_768, batch: 512, ..setup.config.clone() };
+        let minimum = setup.minimum(&config);
+        // As much as two sequences of the whole context take, which is what two slots are given.
+        let setup = Setup { budget: 2 * 4 * minimum.iter().sum::<usize>() as u64, slots: 20, config, ..setup };
+        let engine = setup.start().await;
+        let mut conversations: Vec<_> =
+            (0..).zip(LENGTHS).map(|(agent, length)| prompt(agent, 1500, length - 1500)).collect();
+        let (mut reusable, mut reused) = (0, 0);
+        for turn in 0..4 {
+            for conversation in &mut conversations {
+                let cached = expect_exact(submit(&engine, conversation, 20).await, conversation, 20).await;
+                if turn > 0 {
+                    // What it had but for the turn's own tokens and the last one drawn, which was never computed.
+                    reusable += conversation.len() - 41;
+                    reused += cached;
+                }
+                conversation.extend(expected(conversation, 20));
+                conversation.extend((0..40).map(|i| (i * 3 + turn) % 48));
+            }
+        }
+        assert!(reused * 100 >= reusable * 95, "{reused} of {reusable} tokens");
+    }
+}

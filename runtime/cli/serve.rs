@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, LineWriter, Write},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -103,6 +104,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 1 << 30), help_heading = RESOURCES)]
     kv_mib: usize,
 
+    /// Keep the cache in this directory: saved now and then and at the end, restored at the start
+    #[arg(long, value_name = "DIR", help_heading = RESOURCES)]
+    cache_dir: Option<PathBuf>,
+
+    /// Time between two saves to --cache-dir while requests are served; longer where saving takes long
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = RESOURCES)]
+    cache_save_seconds: u64,
+
     #[command(flatten)]
     cache_types: CacheTypeArgs,
 
@@ -178,6 +187,8 @@ impl Plan {
         engine.checkpoint_interval = args.prefill_checkpoint_interval;
         engine.step_timeout = Duration::from_secs(args.step_timeout_seconds);
         engine.kv_mib = args.kv_mib;
+        engine.cache_dir = args.cache_dir;
+        engine.cache_save_every = Duration::from_secs(args.cache_save_seconds);
         let bar = progress::share("loading");
         let level = match (args.quiet, args.verbose) {
             (true, _) => LogLevel::Quiet,

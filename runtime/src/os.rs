@@ -1,5 +1,7 @@
 //! What the runtime asks the operating system. The one module of this crate that differs between systems.
 
+use std::{fs::File, io, path::Path};
+
 /// Memory that can be taken without pushing others out, in bytes; `None` where the system does not say.
 #[cfg(target_os = "linux")]
 pub fn available_memory() -> Option<u64> {
@@ -12,6 +14,21 @@ pub fn available_memory() -> Option<u64> {
 #[cfg(not(target_os = "linux"))]
 pub fn available_memory() -> Option<u64> {
     None
+}
+
+/// A new file that other users cannot read.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Brings the names in a directory to the disk.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    // Other systems let no program open a directory.
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 
 #[cfg(target_os = "linux")]

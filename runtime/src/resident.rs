@@ -15,11 +15,12 @@ use bantam_text::{Capabilities, ChatTemplate};
 
 use crate::{
     actors::kv::KvArguments,
+    cache::StateCache,
     engine::{EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
     load::{self, LoadedModel, ModelFiles},
     memory::Ledger,
     sampling::SamplingOverrides,
-    snapshot::{SnapshotKey, key_of},
+    snapshot::{self, CacheDirectory, SnapshotKey, key_of},
 };
 pub(crate) use around::around;
 #[cfg(test)]
@@ -35,6 +36,10 @@ pub(crate) struct Resident {
     pub(crate) history: usize,
     pub(crate) max_logit_rows: usize,
     pub(crate) ledger: Ledger,
+    /// Where the cache is saved.
+    pub(crate) directory: Option<Arc<CacheDirectory>>,
+    /// The cache of an earlier process, its pages and slots written.
+    pub(crate) restored: Option<StateCache>,
 }
 
 /// Loads the model of a configuration.
@@ -71,7 +76,26 @@ pub(crate) fn load(
     let key = key.map_err(|e| e.to_string())?;
     let info = describe(config, &loaded, context, key, program.as_ref(), &backend)?;
     let history = program.history(TRUNK);
-    Ok(Resident { program, info: Arc::new(info), cache, history, max_logit_rows, ledger })
+    let directory = config.cache_dir.as_deref().map(|path| Arc::new(CacheDirectory::open(path, key)));
+    let restored = directory.as_ref().and_then(|directory| restore(directory, &cache, program.as_mut()));
+    Ok(Resident { program, info: Arc::new(info), cache, history, max_logit_rows, ledger, directory, restored })
+}
+
+/// The cache that an earlier process has saved. A file that is of no use is told of and left where it is.
+pub(crate) fn restore(
+    directory: &CacheDirectory,
+    cache: &KvArguments,
+    program: &mut dyn Program,
+) -> Option<StateCache> {
+    let mut cache = cache.cache().ok()?;
+    match snapshot::restore(directory, &mut cache, program) {
+        Ok(()) => Some(cache),
+        Err(why) => {
+            let file = directory.file();
+            tracing::warn!("--cache-dir: {}: {why}; it is skipped, and the cache is empty", file.display());
+            None
+        }
+    }
 }
 
 /// Enters the weights. Those that stay in the files never lack memory, since the system takes theirs back where it must:

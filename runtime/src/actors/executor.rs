@@ -1,7 +1,8 @@
 //! The executor: owns the backend program and the thread that runs it, one step at a time.
 //!
 //! Messages: [`ExecutorMessage::Run`] computes one step and samples from its logits; the answer is
-//! [`SchedulerMessage::StepDone`]. [`ExecutorMessage::Transfer`] saves or restores state. What each expert computed goes to
+//! [`SchedulerMessage::StepDone`]. [`ExecutorMessage::Transfer`] saves or restores the state of a
+//! sequence, [`ExecutorMessage::Copy`] copies a little of the cache. What each expert computed goes to
 //! the experts actor once every few steps. The work is done on a thread of its own; this actor only hands it over, so it answers
 //! at once whatever the step takes.
 
@@ -21,7 +22,7 @@ use super::{
     experts::ExpertsMessage,
     job::{Capture, CapturedRow},
     scheduler::SchedulerMessage,
-    transfer::TransferJob,
+    transfer::{CopyJob, TransferJob},
 };
 use crate::{
     cache::PendingCopy,
@@ -35,6 +36,8 @@ pub(crate) enum ExecutorMessage {
     Run(Box<StepJob>, ActorRef<SchedulerMessage>),
     /// Moves state; the scheduler gets the job back.
     Transfer(Box<TransferJob>, ActorRef<SchedulerMessage>),
+    /// Copies state; the scheduler gets the job back.
+    Copy(Box<CopyJob>, ActorRef<SchedulerMessage>),
     /// Fail.
     #[cfg(test)]
     Fail,
@@ -44,6 +47,7 @@ pub(crate) enum ExecutorMessage {
 enum Work {
     Step(Box<StepJob>),
     Transfer(Box<TransferJob>),
+    Copy(Box<CopyJob>),
 }
 
 /// A step and what is to be done with its logit rows.
@@ -148,6 +152,7 @@ fn run_all(mut program: Box<dyn Program>, received: &Receiver<Order>) {
         let done = match work {
             Work::Step(job) => step_done(program.as_mut(), job),
             Work::Transfer(job) => transfer_done(program.as_mut(), job),
+            Work::Copy(job) => copy_done(program.as_ref(), job),
         };
         if scheduler.cast(done).is_err() {
             tracing::debug!("a step ended after its scheduler");
@@ -174,6 +179,13 @@ fn transfer_done(program: &mut dyn Program, mut job: Box<TransferJob>) -> Schedu
         job.end(Err(format!("moving state panicked: {}", panic_text(panic.as_ref()))));
     }
     SchedulerMessage::TransferDone(job)
+}
+
+fn copy_done(program: &dyn Program, mut job: Box<CopyJob>) -> SchedulerMessage {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.run(program))) {
+        job.copies = Err(format!("copying state panicked: {}", panic_text(panic.as_ref())));
+    }
+    SchedulerMessage::CopyDone(job)
 }
 
 fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> {
@@ -245,6 +257,7 @@ impl Actor for Executor {
         let (work, scheduler) = match message {
             ExecutorMessage::Run(job, scheduler) => (Work::Step(job), scheduler),
             ExecutorMessage::Transfer(job, scheduler) => (Work::Transfer(job), scheduler),
+            ExecutorMessage::Copy(job, scheduler) => (Work::Copy(job), scheduler),
             #[cfg(test)]
             ExecutorMessage::Fail => panic!("injected"),
         };

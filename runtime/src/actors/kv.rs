@@ -2,7 +2,7 @@
 //!
 //! Messages: [`KvMessage::Acquire`] begins a sequence at its longest cached prefix. [`KvMessage::Prepare`] is one round
 //! trip a step at most: it shows what the last step computed and provides pages for the next. [`KvMessage::Retire`] ends a
-//! sequence and keeps its prefix.
+//! sequence and keeps its prefix. [`KvMessage::Watch`] tells the archive what there is.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use bantam_graph::StateKind;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use crate::{
-    cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Reserve, Resume, SlotUsage, StateCache},
+    cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Reserve, Resume, SlotUsage, StateCache, WatchedTree},
     engine::StateStatus,
 };
 
@@ -27,6 +27,8 @@ pub(crate) enum KvMessage {
     Export { tokens: Vec<u32>, reply: RpcReplyPort<Result<Lease, NoRoom>> },
     /// A lease for the state of so many tokens, to be restored.
     Import { tokens: usize, reply: RpcReplyPort<Result<Lease, NoRoom>> },
+    /// What there is to be saved, used last first, if something was added since.
+    Watch { since: u64, reply: RpcReplyPort<Option<WatchedTree>> },
     /// Ends a sequence: these tokens of it are computed and stay findable.
     Retire { lease: Lease, tokens: Vec<u32> },
     /// How full the pools are.
@@ -70,7 +72,11 @@ impl KvArguments {
         self.recurrent.is_none() && self.groups.iter().all(keeps_all)
     }
 
-    fn cache(&self) -> Result<StateCache, PoolError> {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// If the budgets are too small.
+    pub(crate) fn cache(&self) -> Result<StateCache, PoolError> {
         let cache = StateCache::new(&self.groups, self.budget, &self.minimum)?;
         match &self.recurrent {
             Some((group, budget)) => cache.with_recurrent(group, *budget),
@@ -103,14 +109,14 @@ pub(crate) struct Kv;
 impl Actor for Kv {
     type Msg = KvMessage;
     type State = KvState;
-    type Arguments = KvArguments;
+    type Arguments = StateCache;
 
     async fn pre_start(
         &self,
         _: ActorRef<Self::Msg>,
-        arguments: Self::Arguments,
+        cache: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        Ok(KvState { cache: arguments.cache()?, seen: None })
+        Ok(KvState { cache, seen: None })
     }
 
     async fn handle(
@@ -135,6 +141,9 @@ impl Actor for Kv {
             }
             KvMessage::Import { tokens, reply } => {
                 reply.send(cache.import(NAMESPACE, tokens)).ok();
+            }
+            KvMessage::Watch { since, reply } => {
+                reply.send((cache.additions() != since).then(|| cache.watch(u64::MAX))).ok();
             }
             KvMessage::Retire { lease, tokens } => cache.retire(lease, &tokens)?,
             KvMessage::Usage(reply) => {

@@ -1,7 +1,8 @@
 //! The actors. Each file has its messages on top; they are the documentation.
 //!
 //! ```text
-//! root ─ registry ─ model ┬ executor   owns the program and its thread
+//! root ─ registry ─ model ┬ archive    saves the cache to disk
+//!                         ├ executor   owns the program and its thread
 //!                         ├ experts    owns the statistics of mixtures of experts
 //!                         ├ kv         owns pages and prefix tree
 //!                         ├ scheduler  decides who runs
@@ -11,6 +12,7 @@
 //! Rules: nothing computes in a handler; queues are bounded beside the mailboxes; cancellation is looked at between
 //! steps; every request ends in exactly one terminal event.
 
+pub(crate) mod archive;
 pub(crate) mod executor;
 pub(crate) mod experts;
 pub(crate) mod job;

@@ -3,8 +3,8 @@
 //! known-good state. Where that does not help it is tried less and less often, and requests are refused meanwhile. Weights stay
 //! where they are, in the executor's thread.
 //!
-//! Messages: most are passed on, [`ModelMessage::Mixtures`] to the current experts actor and the others to the current
-//! scheduler, so that callers need not know of restarts. [`ModelMessage::Restart`] comes after a pause.
+//! Messages: most are passed on, [`ModelMessage::Mixtures`] to the current experts actor, [`ModelMessage::SaveCache`] to the
+//! archive and the others to the current scheduler, so that callers need not know of restarts. [`ModelMessage::Restart`] comes after a pause.
 //! [`ModelMessage::Hung`] ends it all: what a thread computes cannot be broken off.
 
 use std::{
@@ -17,6 +17,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, Super
 use tokio::sync::watch;
 
 use super::{
+    archive::{Archive, ArchiveArguments, ArchiveMessage},
     executor::{Executor, ExecutorMessage, ExecutorThread},
     experts::{Experts, ExpertsMessage},
     job::Job,
@@ -25,9 +26,11 @@ use super::{
     slot::{Slot, SlotContext, SlotMessage},
 };
 use crate::{
+    cache::StateCache,
     engine::{EngineConfig, Link, MixtureStatus, ModelInfo, Status},
     memory::Ledger,
     resident::Resident,
+    snapshot::CacheDirectory,
 };
 
 /// What the model is asked.
@@ -39,6 +42,8 @@ pub(crate) enum ModelMessage {
     Cancel(u64),
     /// Save or restore state.
     Transfer(Transfer),
+    /// Save the cache, if it has a directory.
+    SaveCache(RpcReplyPort<()>),
     /// What is going on.
     Status(RpcReplyPort<Status>),
     /// What the experts of each mixture have computed.
@@ -65,6 +70,8 @@ pub(crate) struct ModelState {
     config: EngineConfig,
     info: Arc<ModelInfo>,
     cache: KvArguments,
+    /// Where the cache is saved.
+    directory: Option<Arc<CacheDirectory>>,
     history: usize,
     max_logit_rows: usize,
     thread: Arc<ExecutorThread>,
@@ -107,13 +114,14 @@ impl Actor for Model {
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let ModelArguments { config, resident, link } = arguments;
-        let Resident { program, info, cache, history, max_logit_rows, ledger } = resident;
+        let Resident { program, info, cache, history, max_logit_rows, ledger, directory, restored } = resident;
         let mixtures = program.mixtures().to_vec();
         let thread = Arc::new(ExecutorThread::spawn(program)?);
         let mut state = ModelState {
             config,
             info,
             cache,
+            directory,
             history,
             max_logit_rows,
             thread,
@@ -123,7 +131,7 @@ impl Actor for Model {
             restarts: VecDeque::new(),
             _ledger: ledger,
         };
-        state.start(&myself).await?;
+        state.start(&myself, restored).await?;
         Ok(state)
     }
 
@@ -134,7 +142,7 @@ impl Actor for Model {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         let message = match message {
-            ModelMessage::Restart => return state.start(&myself).await,
+            ModelMessage::Restart => return state.start(&myself, None).await,
             ModelMessage::Hung(why) => {
                 state.give_up(why).await;
                 return Ok(());
@@ -148,6 +156,14 @@ impl Actor for Model {
             ModelMessage::Cancel(id) => children.scheduler.cast(SchedulerMessage::Cancel(id)),
             ModelMessage::Transfer(transfer) => children.scheduler.cast(SchedulerMessage::Transfer(transfer)),
             ModelMessage::Status(reply) => children.scheduler.cast(SchedulerMessage::Status(reply)),
+            ModelMessage::SaveCache(reply) => {
+                match &children.archive {
+                    Some(archive) => drop(archive.cast(ArchiveMessage::Save(reply))),
+                    // Whoever asked may have gone.
+                    None => drop(reply.send(())),
+                }
+                return Ok(());
+            }
             ModelMessage::Mixtures(reply) => {
                 drop(children.experts.cast(ExpertsMessage::Status(reply)));
                 return Ok(());
@@ -179,9 +195,14 @@ impl Actor for Model {
 }
 
 impl ModelState {
-    /// Starts the actors, and says that the model can be served.
-    async fn start(&mut self, myself: &ActorRef<ModelMessage>) -> Result<(), ActorProcessingErr> {
-        self.children = Some(self.children(myself).await?);
+    /// Starts the actors with this cache, or an empty one, and says that the model can be served.
+    async fn start(
+        &mut self,
+        myself: &ActorRef<ModelMessage>,
+        cache: Option<StateCache>,
+    ) -> Result<(), ActorProcessingErr> {
+        let cache = cache.map_or_else(|| self.cache.cache(), Ok)?;
+        self.children = Some(self.children(myself, cache).await?);
         self.link.send_modify(|link| {
             // Someone may be shutting down by now.
             if !matches!(link, Link::Draining) {
@@ -209,7 +230,7 @@ impl ModelState {
         self.stop_children().await;
         let Some(pause) = pause(self.restarts.len()) else {
             tracing::error!(%why, "an actor failed; the model's actors are started again");
-            return self.start(myself).await;
+            return self.start(myself, None).await;
         };
         tracing::error!(%why, ?pause, "the model's actors keep failing; they are started again after a pause");
         self.refuse(Link::Failed(format!("the model's actors keep failing ({why}); trying again in {pause:?}")));
@@ -241,12 +262,16 @@ impl ModelState {
         }
     }
 
-    async fn children(&self, myself: &ActorRef<ModelMessage>) -> Result<Children, ActorProcessingErr> {
+    async fn children(
+        &self,
+        myself: &ActorRef<ModelMessage>,
+        cache: StateCache,
+    ) -> Result<Children, ActorProcessingErr> {
         let above = myself.get_cell();
         let (experts, _) = Actor::spawn_linked(None, Experts, self.mixtures.clone(), above.clone()).await?;
         let arguments = (Arc::clone(&self.thread), experts.clone());
         let (executor, _) = Actor::spawn_linked(None, Executor, arguments, above.clone()).await?;
-        let (kv, _) = Actor::spawn_linked(None, Kv, self.cache.clone(), above.clone()).await?;
+        let (kv, _) = Actor::spawn_linked(None, Kv, cache, above.clone()).await?;
         let arguments = SchedulerArguments {
             model: myself.clone(),
             executor: executor.clone(),
@@ -269,7 +294,25 @@ impl ModelState {
             slots.push(self.slot(id, &scheduler, myself).await?);
         }
         scheduler.cast(SchedulerMessage::Slots(slots.clone()))?;
-        Ok(Children { experts, executor, kv, scheduler, slots })
+        let archive = self.archive(above, &kv, &scheduler).await?;
+        Ok(Children { experts, executor, kv, scheduler, slots, archive })
+    }
+
+    async fn archive(
+        &self,
+        above: ActorCell,
+        kv: &ActorRef<KvMessage>,
+        scheduler: &ActorRef<SchedulerMessage>,
+    ) -> Result<Option<ActorRef<ArchiveMessage>>, ActorProcessingErr> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let arguments = ArchiveArguments {
+            directory: Arc::clone(directory),
+            kv: kv.clone(),
+            scheduler: scheduler.clone(),
+            every: self.config.cache_save_every,
+            page_bytes: self.cache.groups.iter().map(|group| group.page_bytes).collect(),
+        };
+        Ok(Some(Actor::spawn_linked(None, Archive, arguments, above).await?.0))
     }
 
     async fn slot(
@@ -290,13 +333,16 @@ struct Children {
     kv: ActorRef<KvMessage>,
     scheduler: ActorRef<SchedulerMessage>,
     slots: Vec<ActorRef<SlotMessage>>,
+    /// If the cache has a directory.
+    archive: Option<ActorRef<ArchiveMessage>>,
 }
 
 impl Children {
     /// All of them, who decides first.
     fn all(&self) -> impl Iterator<Item = ActorCell> {
         let rest = [self.scheduler.get_cell(), self.kv.get_cell(), self.executor.get_cell(), self.experts.get_cell()];
-        rest.into_iter().chain(self.slots.iter().map(ActorRef::get_cell))
+        let slots = self.slots.iter().map(ActorRef::get_cell);
+        rest.into_iter().chain(slots).chain(self.archive.iter().map(ActorRef::get_cell))
     }
 
     #[cfg(test)]

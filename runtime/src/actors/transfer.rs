@@ -1,10 +1,12 @@
 //! A state on its way between the program and bytes, on the executor's thread.
 
+use std::time::{Duration, Instant};
+
 use bantam_backend::{Program, Step, StepError};
 use ractor::RpcReplyPort;
 
 use crate::{
-    cache::{Lease, PagePlace},
+    cache::{Held, Lease, PagePlace, StateKept, Watched},
     snapshot::{SavedPage, SavedState, SnapshotError},
 };
 
@@ -83,4 +85,39 @@ fn restore(
         (Some(slot), Some(bytes)) => program.load_slot(TRUNK, slot, bytes),
         _ => Ok(()),
     }
+}
+
+/// Bytes of state, or none where it no longer is what it was.
+pub(crate) type Copies = Vec<Option<Vec<u8>>>;
+
+/// A few pages and slots to be copied between two steps.
+#[derive(Debug)]
+pub(crate) struct CopyJob {
+    pub(crate) wanted: Vec<Watched>,
+    /// Of the first that were wanted, at least one and as many as time allowed.
+    pub(crate) copies: Result<Copies, String>,
+    pub(crate) reply: RpcReplyPort<Result<Copies, String>>,
+}
+
+impl CopyJob {
+    /// How long the next step may have to wait.
+    const PAUSE: Duration = Duration::from_millis(2);
+
+    /// Copies.
+    pub(crate) fn run(&mut self, program: &dyn Program) {
+        let start = Instant::now();
+        let in_time = |(done, _): &(usize, &Watched)| *done == 0 || start.elapsed() < CopyJob::PAUSE;
+        let wanted = self.wanted.iter().enumerate().take_while(in_time);
+        let copies = wanted.map(|(_, watched)| watched.hold().map(|held| copy(program, &held)).transpose());
+        self.copies = copies.collect::<Result<Copies, StepError>>().map_err(|e| e.to_string());
+    }
+}
+
+fn copy(program: &dyn Program, held: &Held) -> Result<Vec<u8>, StepError> {
+    let mut bytes = Vec::new();
+    match held.what {
+        StateKept::Page { group, tokens } => program.save_page(group, held.id(), tokens, &mut bytes)?,
+        StateKept::Slot => program.save_slot(TRUNK, held.id(), &mut bytes)?,
+    }
+    Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! Ids that give themselves back.
 
 use std::sync::{
-    Arc,
+    Arc, Weak,
     mpsc::{Receiver, Sender, channel},
 };
 
@@ -30,6 +30,33 @@ impl Id {
     /// References to it, this one included.
     pub(super) fn references(&self) -> usize {
         Arc::strong_count(&self.0)
+    }
+
+    /// Sees it without keeping it.
+    pub(super) fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.0))
+    }
+
+    /// The same id, of which those who watched it lose sight: what they saw under it is about to be written over. Only
+    /// its one reference may do that.
+    pub(super) fn renewed(self) -> Self {
+        if Arc::weak_count(&self.0) == 0 {
+            return self;
+        }
+        match Arc::try_unwrap(self.0) {
+            Ok(owned) => Id(Arc::new(owned)),
+            Err(shared) => Id(shared),
+        }
+    }
+}
+
+/// Sight of an id for as long as what is under it stays what it was.
+#[derive(Clone, Debug)]
+pub(super) struct Watch(Weak<Owned>);
+
+impl Watch {
+    pub(super) fn get(&self) -> Option<Id> {
+        self.0.upgrade().map(Id)
     }
 }
 

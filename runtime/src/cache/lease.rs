@@ -84,6 +84,13 @@ struct Slot {
     writable_from: usize,
 }
 
+impl Slot {
+    /// Lets others lose sight of rows from token `len` on, which they saw and which will be written over.
+    fn renewed(self, len: usize) -> Self {
+        if self.writable_from <= len { self } else { Slot { page: self.page.renewed(), ..self } }
+    }
+}
+
 /// Where in the tree a sequence's published tokens end.
 #[derive(Debug)]
 pub(super) struct Cursor {
@@ -272,6 +279,8 @@ impl Lease {
                     let page = pools.allocate(g).ok_or(NoRoom::Pages { group: g, missing: 1 })?;
                     self.copy_shared_rows(g, index, &page);
                     self.put(g, index, Some(Slot { page, writable_from: 0 }));
+                } else if let Some(entry) = self.slots[g].get_mut(index) {
+                    *entry = entry.take().map(|slot| slot.renewed(self.len));
                 }
             }
         }

@@ -29,7 +29,9 @@
 
 mod acquire;
 mod evict;
+mod graft;
 mod ids;
+mod image;
 mod lease;
 mod pool;
 mod publish;
@@ -41,6 +43,8 @@ mod tree;
 mod tests;
 
 pub use evict::{Candidate, CandidateKind, EvictionPolicy, LeastRecentlyUsed};
+pub(crate) use graft::{GraftError, Held, StateKept, Watched, WatchedTree};
+pub use image::{Amount, ImageError, NodeImage, PageImage, StateShape, TreeImage};
 pub use lease::{Lease, LeaseError, PagePlace, PendingCopy};
 pub use pool::{NoRoom, Page, PoolError, Pools, one_sequence};
 pub use state_cache::{Acquired, Counters, GroupUsage, PublishError, Reserve, Resume, SlotUsage, StateCache};

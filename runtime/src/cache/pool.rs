@@ -19,6 +19,16 @@ impl Page {
     pub fn references(&self) -> usize {
         self.0.references()
     }
+
+    /// The reference by itself.
+    pub(super) fn as_id(&self) -> &Id {
+        &self.0
+    }
+
+    /// The same page, of which those who watched it lose sight.
+    pub(super) fn renewed(self) -> Self {
+        Page(self.0.renewed())
+    }
 }
 
 /// Why pools cannot be made.

@@ -37,6 +37,7 @@ impl Tree {
         let keep = resume != Resume::Passing;
         if keep && tokens.len() == lease.len() && node.attachment.is_none() {
             node.attachment = lease.value().map(|value| Attachment { value, last_used: now });
+            self.additions += u64::from(node.attachment.is_some());
         }
         if keep && (!self.recurrent || node.attachment.is_some()) {
             node.interim = resume == Resume::Interim && (node.interim || !node.resume);
@@ -51,6 +52,7 @@ impl Tree {
 
     /// Adds tokens behind a node that has no child for them.
     fn append(&mut self, at: NodeId, tokens: &[u32], lease: &Lease) -> NodeId {
+        self.additions += 1;
         let start = self.nodes[at].end();
         if self.can_grow(at, lease) {
             self.nodes[at].tokens.extend_from_slice(tokens);

@@ -39,6 +39,11 @@ impl Slots {
         self.ids.capacity()
     }
 
+    /// Slots that fit into the budget.
+    pub(super) fn most(&self) -> usize {
+        self.budget.checked_div(self.slot_bytes).map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+    }
+
     pub(super) fn free(&mut self) -> usize {
         self.ids.free()
     }
@@ -121,6 +126,10 @@ impl RecurrentLease {
 
     /// How the step over `rows` tokens behind the first `len` advances the state, in place where nobody else sees it.
     pub(super) fn begin(&mut self, len: usize, rows: usize, tentative: usize) -> Result<RecurrentStep, LeaseError> {
+        if self.is_own() {
+            // It may have been seen by others before.
+            self.value = self.value.take().map(|value| Value { slot: value.slot.renewed(), ..value });
+        }
         let to = match (&self.value, self.next.take()) {
             (Some(value), next) if value.slot.references() == 1 => {
                 self.next = next;

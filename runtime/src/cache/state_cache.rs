@@ -103,8 +103,8 @@ pub struct SlotUsage {
 /// Pools and prefix tree of a model.
 #[derive(Debug)]
 pub struct StateCache {
-    pools: Pools,
-    slots: Option<Slots>,
+    pub(super) pools: Pools,
+    pub(super) slots: Option<Slots>,
     pub(super) tree: Tree,
     policy: Box<dyn EvictionPolicy>,
     counters: Counters,

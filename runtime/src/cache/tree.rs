@@ -77,15 +77,25 @@ pub(super) struct Tree {
     pub(super) groups: Arc<[StateGroup]>,
     pub(super) nodes: Vec<Node>,
     unused: Vec<NodeId>,
-    roots: HashMap<u64, NodeId>,
-    clock: u64,
+    pub(super) roots: HashMap<u64, NodeId>,
+    pub(super) clock: u64,
+    /// How often something was added.
+    pub(super) additions: u64,
     /// Whether the model has recurrent state, so that a sequence can go on from attachments only.
     pub(super) recurrent: bool,
 }
 
 impl Tree {
     pub(super) fn new(groups: Arc<[StateGroup]>) -> Self {
-        Tree { groups, nodes: Vec::new(), unused: Vec::new(), roots: HashMap::new(), clock: 0, recurrent: false }
+        Tree {
+            groups,
+            nodes: Vec::new(),
+            unused: Vec::new(),
+            roots: HashMap::new(),
+            clock: 0,
+            additions: 0,
+            recurrent: false,
+        }
     }
 
     /// Groups whose older rows are dropped.

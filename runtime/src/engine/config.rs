@@ -44,6 +44,10 @@ pub struct EngineConfig {
     pub kv_mib: usize,
     /// Keep the state of ended conversations for those that go on from it, as far as memory allows.
     pub keep_prefixes: bool,
+    /// Directory that the cache is saved to and restored from.
+    pub cache_dir: Option<PathBuf>,
+    /// Time between two saves of the cache while requests are served; it is longer where saving takes long.
+    pub cache_save_every: Duration,
     /// Most tokens of a sequence that a step computes on trial.
     pub(crate) max_tentative: usize,
     /// Room for the logits of every row of a step, for probes.
@@ -73,6 +77,8 @@ impl EngineConfig {
             step_timeout: Duration::from_secs(300),
             kv_mib: 0,
             keep_prefixes: true,
+            cache_dir: None,
+            cache_save_every: Duration::from_secs(60),
             max_tentative: 0,
             all_logits: false,
             beyond_model_context: false,

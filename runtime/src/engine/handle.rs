@@ -25,6 +25,7 @@ use crate::{
     },
     resident::{self, Resident},
     sampling::Sampler,
+    snapshot,
 };
 
 /// Events that may wait for a client before its slot is blocked.
@@ -75,6 +76,7 @@ impl Engine {
     /// A configuration that cannot be, or no actor can be started.
     pub fn start(config: EngineConfig) -> Result<Engine, EngineError> {
         config.validate()?;
+        config.cache_dir.as_deref().map_or(Ok(()), snapshot::prepare).map_err(EngineError::Load)?;
         let (link, _) = watch::channel(Link::Loading(0.0));
         let (root, _) = ractor::ActorRuntime::spawn_instant(None, Root, (config.clone(), link.clone()))
             .map_err(|e| EngineError::Stopped(e.to_string()))?;
@@ -196,14 +198,18 @@ impl Engine {
         ractor::call!(model, ModelMessage::Mixtures).unwrap_or_default()
     }
 
-    /// Refuses new requests, lets the admitted ones end, then stops the actors.
+    /// Refuses new requests, lets the admitted ones end, saves the cache if it has a directory, then stops the actors.
     pub async fn shutdown(&self) {
-        self.inner.link.send_replace(Link::Draining);
+        let link = self.inner.link.send_replace(Link::Draining);
         // Every admitted request holds its place until its last event.
         if tokio::time::timeout(DRAIN, self.inner.gate.emptied()).await.is_err() {
             tracing::warn!("requests were still running after {DRAIN:?} and are cut off");
         }
         self.inner.gate.close();
+        if let Link::Ready { model, .. } = link {
+            // One that has failed since has nothing to save.
+            drop(ractor::call!(model, ModelMessage::SaveCache));
+        }
         self.stop().await;
     }
 

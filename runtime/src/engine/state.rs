@@ -16,7 +16,7 @@ impl Engine {
         let (info, model) = self.link().map_err(|why| refused(&why))?;
         let state = ractor::call!(model, |reply| ModelMessage::Transfer(Transfer::Save { tokens, reply }))
             .map_err(|e| SnapshotError::Failed(e.to_string()))??;
-        blocking(move || encode(info.snapshot_key, &state)).await
+        blocking(move || encode(info.snapshot_key, &state)).await?
     }
 
     /// Makes saved state findable for requests that begin with its tokens. Returns how many these are.

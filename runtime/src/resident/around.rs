@@ -60,5 +60,7 @@ pub(crate) fn around(
         cache,
         max_logit_rows: config.parallel.min(config.batch),
         ledger,
+        directory: None,
+        restored: None,
     })
 }

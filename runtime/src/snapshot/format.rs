@@ -1,185 +1,160 @@
-//! The bytes of a snapshot, little-endian:
+//! The bytes of a saved tree. `docs/cache-file.md` describes them one by one; in short:
 //!
 //! ```text
-//! magic "BANTAMST" · format u32 · key [32] · body length u64 · body · SHA-256 of all before [32]
-//! body: tokens u32 n, n × u32
-//!       pages u32 n, n × (group u32, index u32, tokens u32, bytes u64 n, n × u8)
-//!       slot u8 (0: none), bytes u64 n, n × u8
+//! header: magic "BANTAMPT" · format u32 · 0 u32 · key [32]
+//! blobs:  the bytes of pages and slots, one behind the other
+//! index:  each blob's length and SHA-256, pages, slots, nodes
+//! end:    offset of the index u64 · SHA-256 of header, index and this offset [32]
 //! ```
+//!
+//! The index stands behind what it describes, so that it is written in one go, and names the sums of all of it: whoever has
+//! checked the index trusts nothing that he has not checked.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use sha2::{Digest, Sha256};
 
-use super::{SavedPage, SavedState, SnapshotError, SnapshotKey};
-use crate::cache::PagePlace;
+use super::{
+    SnapshotError, SnapshotKey,
+    index::{self, Blob},
+};
+use crate::cache::TreeImage;
 
-const MAGIC: &[u8; 8] = b"BANTAMST";
-const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"BANTAMPT";
+pub(super) const FORMAT: u32 = 1;
+const HEADER: usize = 48;
 const SUM: usize = 32;
+const END: usize = 8 + SUM;
 
-/// The bytes of a state.
-pub(crate) fn encode(key: SnapshotKey, state: &SavedState) -> Vec<u8> {
-    let pages: usize = state.pages.iter().map(|page| page.bytes.len() + 20).sum();
-    let slot = state.slot.as_ref().map_or(0, Vec::len);
-    let mut body = Vec::with_capacity(pages + slot + 4 * state.tokens.len() + 32);
-    put_count(&mut body, state.tokens.len());
-    state.tokens.iter().for_each(|token| body.extend(token.to_le_bytes()));
-    put_count(&mut body, state.pages.len());
-    for SavedPage { place, bytes } in &state.pages {
-        put_count(&mut body, place.group);
-        put_count(&mut body, place.index);
-        put_count(&mut body, place.tokens);
-        put_bytes(&mut body, bytes);
+fn header(key: SnapshotKey) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    let parts: [&[u8]; 4] = [MAGIC, &FORMAT.to_le_bytes(), &[0; 4], &key.0];
+    header.iter_mut().zip(parts.concat()).for_each(|(to, from)| *to = from);
+    header
+}
+
+fn sum(parts: &[&[u8]]) -> [u8; SUM] {
+    let mut hash = Sha256::new();
+    parts.iter().for_each(|part| hash.update(part));
+    hash.finalize().into()
+}
+
+/// Writes a saved tree, blob by blob.
+pub(crate) struct Writer<W> {
+    out: W,
+    header: [u8; HEADER],
+    blobs: Vec<Blob>,
+    at: u64,
+}
+
+impl<W: Write> Writer<W> {
+    pub(crate) fn new(key: SnapshotKey, mut out: W) -> io::Result<Self> {
+        let header = header(key);
+        out.write_all(&header)?;
+        Ok(Writer { out, header, blobs: Vec::new(), at: HEADER as u64 })
     }
-    body.push(u8::from(state.slot.is_some()));
-    put_bytes(&mut body, state.slot.as_deref().unwrap_or_default());
 
-    let mut out = Vec::with_capacity(body.len() + 96);
-    out.extend(MAGIC);
-    out.extend(FORMAT.to_le_bytes());
-    out.extend(key.0);
-    put_bytes(&mut out, &body);
-    let sum: [u8; SUM] = Sha256::digest(&out).into();
-    out.extend(sum);
-    out
+    /// Adds the bytes of a page or slot. The first is source 0 of the image, and so on.
+    pub(crate) fn blob(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.blobs.push(Blob { bytes: bytes.len() as u64, sum: sum(&[bytes]) });
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Adds the tree whose sources are the blobs, which ends the file.
+    pub(crate) fn finish(mut self, image: &TreeImage) -> io::Result<W> {
+        let mut end = index::encode(&self.blobs, image);
+        let offset = self.at.to_le_bytes();
+        let sum = sum(&[&self.header, &end, &offset]);
+        end.extend(offset);
+        end.extend(sum);
+        self.out.write_all(&end)?;
+        Ok(self.out)
+    }
 }
 
-/// Counts are of tokens and pages, which 32 bits hold by their own types.
-fn put_count(out: &mut Vec<u8>, n: usize) {
-    out.extend(u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
+/// Reads a saved tree.
+pub(crate) struct Reader<R> {
+    input: R,
+    blobs: Vec<Blob>,
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend((bytes.len() as u64).to_le_bytes());
-    out.extend(bytes);
+impl<R: Read + Seek> Reader<R> {
+    /// Checks all but the blobs. The tree may still be one that cannot be grown.
+    ///
+    /// # Errors
+    /// If this is no saved tree, or of another format or key, or damaged.
+    pub(crate) fn open(key: SnapshotKey, mut input: R) -> Result<(Self, TreeImage), SnapshotError> {
+        let all = input.seek(SeekFrom::End(0))?;
+        input.rewind()?;
+        let mut found = Vec::new();
+        input.by_ref().take(HEADER as u64).read_to_end(&mut found)?;
+        check_header(key, &found)?;
+        let short = SnapshotError::Damaged("it ends too early");
+        let last = all.checked_sub(END as u64).filter(|&last| last >= HEADER as u64).ok_or(short.clone())?;
+        let end = read_at(&mut input, last, END as u64)?;
+        let (offset, expected) = end.split_at_checked(8).ok_or(short.clone())?;
+        let at = offset.iter().rev().fold(0, |at: u64, &byte| at << 8 | u64::from(byte));
+        if !(HEADER as u64..=last).contains(&at) {
+            return Err(SnapshotError::Damaged("its index is not where it should be"));
+        }
+        let bytes = read_at(&mut input, at, last - at)?;
+        if sum(&[&found, &bytes, offset]) != expected {
+            return Err(SnapshotError::Damaged("the checksum of its index is that of other bytes"));
+        }
+        let (blobs, image) = index::decode(&bytes)?;
+        let blob_bytes = blobs.iter().try_fold(HEADER as u64, |sum, blob| sum.checked_add(blob.bytes));
+        if blob_bytes != Some(at) {
+            return Err(SnapshotError::Damaged("its index is that of other pages"));
+        }
+        Ok((Reader { input, blobs }, image))
+    }
+
+    /// Shows each blob, checked, in the order of the sources.
+    ///
+    /// # Errors
+    /// If a blob is damaged, or what `take` says.
+    pub(crate) fn blobs(
+        mut self,
+        mut take: impl FnMut(usize, &[u8]) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
+        self.input.seek(SeekFrom::Start(HEADER as u64))?;
+        let mut bytes = Vec::new();
+        for (source, blob) in self.blobs.iter().enumerate() {
+            bytes.clear();
+            self.input.by_ref().take(blob.bytes).read_to_end(&mut bytes)?;
+            if sum(&[&bytes]) != blob.sum {
+                return Err(SnapshotError::Damaged("the checksum of a page is that of other bytes"));
+            }
+            take(source, &bytes)?;
+        }
+        Ok(())
+    }
 }
 
-/// The state in these bytes.
-///
-/// # Errors
-/// If they are no snapshot, or of another format or key, or damaged.
-pub(crate) fn decode(key: SnapshotKey, bytes: &[u8]) -> Result<SavedState, SnapshotError> {
-    let mut input = Input(bytes);
-    if input.take(MAGIC.len()).ok() != Some(MAGIC.as_slice()) {
+fn check_header(key: SnapshotKey, found: &[u8]) -> Result<(), SnapshotError> {
+    let expected = header(key);
+    if found == expected {
+        return Ok(());
+    }
+    if !found.starts_with(MAGIC) {
         return Err(SnapshotError::NotASnapshot);
     }
-    let found = input.u32()?;
-    if found != FORMAT {
-        return Err(SnapshotError::Version { found, expected: FORMAT });
-    }
-    let found = SnapshotKey(input.array()?);
-    if found != key {
-        return Err(SnapshotError::Foreign { expected: key, found });
-    }
-    let body = input.bytes()?;
-    let sum: [u8; SUM] = input.array()?;
-    let summed = bytes.len().saturating_sub(SUM);
-    if !input.0.is_empty() || Some(sum) != bytes.get(..summed).map(|bytes| Sha256::digest(bytes).into()) {
-        return Err(SnapshotError::Damaged("its checksum is that of other bytes"));
-    }
-    state(body)
-}
-
-fn state(body: &[u8]) -> Result<SavedState, SnapshotError> {
-    let mut input = Input(body);
-    let tokens = (0..input.u32()?).map(|_| input.u32()).collect::<Result<_, _>>()?;
-    let pages = (0..input.u32()?).map(|_| input.page()).collect::<Result<_, _>>()?;
-    let has_slot = input.array::<1>()? != [0];
-    let slot = input.bytes()?.to_vec();
-    if !input.0.is_empty() {
-        return Err(SnapshotError::Damaged("it has bytes behind its end"));
-    }
-    Ok(SavedState { tokens, pages, slot: has_slot.then_some(slot) })
-}
-
-/// Bytes that are not read yet.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn take(&mut self, n: usize) -> Result<&'a [u8], SnapshotError> {
-        let (taken, rest) = self.0.split_at_checked(n).ok_or(SnapshotError::Damaged("it ends too early"))?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
-        let bytes = self.take(N)?;
-        bytes.try_into().map_err(|_| SnapshotError::Damaged("it ends too early"))
-    }
-
-    fn u32(&mut self) -> Result<u32, SnapshotError> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn count(&mut self) -> Result<usize, SnapshotError> {
-        usize::try_from(self.u32()?).map_err(|_| SnapshotError::Damaged("a count is too large"))
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], SnapshotError> {
-        let n = u64::from_le_bytes(self.array()?);
-        self.take(usize::try_from(n).unwrap_or(usize::MAX))
-    }
-
-    fn page(&mut self) -> Result<SavedPage, SnapshotError> {
-        let place = PagePlace { group: self.count()?, index: self.count()?, tokens: self.count()? };
-        Ok(SavedPage { place, bytes: self.bytes()?.to_vec() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const KEY: SnapshotKey = SnapshotKey([7; 32]);
-
-    fn any_state() -> impl Strategy<Value = SavedState> {
-        let bytes = || prop::collection::vec(any::<u8>(), 0..40);
-        let page = (0..4_usize, 0..9_usize, 1..64_usize, bytes())
-            .prop_map(|(group, index, tokens, bytes)| SavedPage { place: PagePlace { group, index, tokens }, bytes });
-        let parts =
-            (prop::collection::vec(any::<u32>(), 0..20), prop::collection::vec(page, 0..5), prop::option::of(bytes()));
-        parts.prop_map(|(tokens, pages, slot)| SavedState { tokens, pages, slot })
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_encoded_is_decoded(state in any_state()) {
-            prop_assert_eq!(decode(KEY, &encode(KEY, &state)).unwrap(), state);
+    let format = found.get(8..12).and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
+    match (format, found.get(16..HEADER).and_then(|bytes| <[u8; SUM]>::try_from(bytes).ok())) {
+        (Some(found), _) if found != FORMAT => Err(SnapshotError::Version { found, expected: FORMAT }),
+        (Some(_), Some(found)) if found != key.0 => {
+            Err(SnapshotError::Foreign { expected: key, found: SnapshotKey(found) })
         }
-
-        #[test]
-        fn damage_anywhere_is_noticed(state in any_state(), at in any::<prop::sample::Index>(), by in 1..=255_u8) {
-            let mut bytes = encode(KEY, &state);
-            let at = at.index(bytes.len());
-            prop_assert!(decode(KEY, &bytes[..at]).is_err(), "cut off at {}", at);
-            bytes[at] ^= by;
-            prop_assert!(decode(KEY, &bytes).is_err(), "changed at {}", at);
-        }
+        (Some(_), Some(_)) => Err(SnapshotError::Damaged("its header has been changed")),
+        _ => Err(SnapshotError::Damaged("it ends too early")),
     }
+}
 
-    #[test]
-    fn foreign_bytes_are_refused_by_name() {
-        let bytes = encode(KEY, &SavedState::default());
-        let other = SnapshotKey([8; 32]);
-        assert_eq!(decode(other, &bytes), Err(SnapshotError::Foreign { expected: other, found: KEY }));
-        assert_eq!(decode(KEY, b"GGUF"), Err(SnapshotError::NotASnapshot));
-        let mut newer = bytes.clone();
-        newer[8] = 9;
-        assert_eq!(decode(KEY, &newer), Err(SnapshotError::Version { found: 9, expected: FORMAT }));
-        let longer = [bytes.as_slice(), &[0]].concat();
-        assert!(matches!(decode(KEY, &longer), Err(SnapshotError::Damaged(_))));
-    }
-
-    /// A count that promises more than there is must not be believed, even under a right checksum.
-    #[test]
-    fn counts_are_checked_against_what_is_there() {
-        let mut out = MAGIC.to_vec();
-        out.extend(FORMAT.to_le_bytes());
-        out.extend(KEY.0);
-        put_bytes(&mut out, &u32::MAX.to_le_bytes());
-        let sum: [u8; SUM] = Sha256::digest(&out).into();
-        out.extend(sum);
-        assert_eq!(decode(KEY, &out), Err(SnapshotError::Damaged("it ends too early")));
-    }
+fn read_at(input: &mut (impl Read + Seek), at: u64, count: u64) -> Result<Vec<u8>, SnapshotError> {
+    input.seek(SeekFrom::Start(at))?;
+    let mut bytes = Vec::new();
+    input.by_ref().take(count).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == count { Ok(bytes) } else { Err(SnapshotError::Damaged("it ends too early")) }
 }

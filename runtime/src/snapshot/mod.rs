@@ -1,18 +1,31 @@
-//! Snapshots: the whole state of a sequence as bytes, to be taken up again by another process.
+//! Snapshots: state as bytes, to be taken up again by another process.
 //!
-//! A [`SavedState`] is what the program gave for each page and the slot of a sequence, with its tokens. [`encode`] makes
-//! bytes of it, under the [`SnapshotKey`] of the model and its configuration; [`decode`] takes bytes only if they are
-//! whole, undamaged and of the same key. Nothing in them is trusted before.
+//! There is one format, for a prefix tree with the bytes of its pages and slots (`format`, `index`), under the
+//! [`SnapshotKey`] of the model and its configuration. Bytes are taken only if they are whole, undamaged and of the same
+//! key; nothing in them is trusted before.
 //!
-//! How a state leaves and enters the caches stands in the scheduler (`actors::scheduler::transfer`): between two steps
-//! the kv actor leases it, and the executor's thread copies it.
+//! A [`SavedState`] is what the program gave for each page and the slot of one sequence, with its tokens: [`encode`] and
+//! [`decode`]. How it leaves and enters the caches stands in the scheduler (`actors::scheduler::transfer`): between two
+//! steps the kv actor leases it, and the executor's thread copies it.
+//!
+//! The whole cache of a model is kept in a [`CacheDirectory`]: the archive actor saves it (`actors::archive`), [`restore`]
+//! fills an empty cache before the first request.
 
+mod directory;
 mod format;
+mod index;
 mod key;
+mod restore;
+mod sequence;
 
-pub(crate) use format::{decode, encode};
+#[cfg(test)]
+mod tests;
+
+pub(crate) use directory::{CacheDirectory, prepare};
 pub use key::SnapshotKey;
 pub(crate) use key::key_of;
+pub(crate) use restore::restore;
+pub(crate) use sequence::{decode, encode};
 
 use crate::cache::PagePlace;
 
@@ -20,7 +33,7 @@ use crate::cache::PagePlace;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// Other bytes.
-    #[error("not a snapshot: expected the bytes BANTAMST at its start")]
+    #[error("not a snapshot: expected the bytes BANTAMPT at its start")]
     NotASnapshot,
     /// Written by another version.
     #[error("snapshot of format {found}, expected {expected}: it is of no use any more")]
@@ -47,6 +60,12 @@ pub enum SnapshotError {
     /// The runtime could not do it.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<std::io::Error> for SnapshotError {
+    fn from(error: std::io::Error) -> Self {
+        SnapshotError::Failed(error.to_string())
+    }
 }
 
 /// The state of a sequence after its tokens.

@@ -33,7 +33,7 @@ use super::{
     kv::KvMessage,
     model::ModelMessage,
     slot::{Assignment, SlotMessage, TOKEN_CHANNEL},
-    transfer::TransferJob,
+    transfer::{CopyJob, TransferJob},
 };
 use crate::engine::{Event, Status};
 
@@ -50,6 +50,8 @@ pub(crate) enum SchedulerMessage {
     Transfer(Transfer),
     /// It was.
     TransferDone(Box<TransferJob>),
+    /// A part of the cache was copied.
+    CopyDone(Box<CopyJob>),
     /// A step was computed.
     StepDone(Box<StepOutcome>),
     /// A slot has sent its last event.
@@ -199,6 +201,7 @@ impl Actor for Scheduler {
             SchedulerMessage::Cancel(id) => state.cancel(id),
             SchedulerMessage::Transfer(transfer) => state.transfers.push_back(transfer),
             SchedulerMessage::TransferDone(job) => state.transfer_done(*job)?,
+            SchedulerMessage::CopyDone(job) => state.copy_done(*job),
             SchedulerMessage::StepDone(outcome) => state.step_done(*outcome)?,
             SchedulerMessage::SlotFree(slot) => {
                 if let Some(entry) = state.slots.get_mut(slot) {

@@ -1,4 +1,4 @@
-//! States that leave and enter the caches between two steps: snapshots taken and restored.
+//! States that leave and enter the caches between two steps: snapshots taken and restored, copies for the archive.
 //!
 //! The kv actor leases the state, so that its pages and slot stay what they are; the executor's thread copies it; then the
 //! lease ends, and a restored state stays findable.
@@ -13,9 +13,9 @@ use crate::{
     actors::{
         executor::ExecutorMessage,
         kv::KvMessage,
-        transfer::{TransferJob, TransferKind},
+        transfer::{Copies, CopyJob, TransferJob, TransferKind},
     },
-    cache::Lease,
+    cache::{Lease, Watched},
     snapshot::{SavedState, SnapshotError},
 };
 
@@ -26,19 +26,28 @@ pub(crate) enum Transfer {
     Save { tokens: Vec<u32>, reply: RpcReplyPort<Result<SavedState, SnapshotError>> },
     /// Make this state findable; the answer is its number of tokens.
     Restore { state: SavedState, reply: RpcReplyPort<Result<usize, SnapshotError>> },
+    /// Copy the first of these, as many as a short pause allows.
+    Copy { wanted: Vec<Watched>, reply: RpcReplyPort<Result<Copies, String>> },
 }
 
 impl SchedulerState {
     /// Hands the next transfer that can be made to the executor; true if there was one.
     pub(super) async fn next_transfer(&mut self) -> Result<bool, ActorProcessingErr> {
         while let Some(transfer) = self.transfers.pop_front() {
+            let myself = self.myself.clone();
             let job = match transfer {
                 Transfer::Save { tokens, reply } => self.save(tokens, reply).await?,
                 Transfer::Restore { state, reply } => self.restore(state, reply).await?,
+                Transfer::Copy { wanted, reply } => {
+                    let job = Box::new(CopyJob { wanted, copies: Ok(Copies::new()), reply });
+                    self.computing = Some(Instant::now());
+                    self.arguments.executor.cast(ExecutorMessage::Copy(job, myself))?;
+                    return Ok(true);
+                }
             };
             if let Some(job) = job {
                 self.computing = Some(Instant::now());
-                self.arguments.executor.cast(ExecutorMessage::Transfer(Box::new(job), self.myself.clone()))?;
+                self.arguments.executor.cast(ExecutorMessage::Transfer(Box::new(job), myself))?;
                 return Ok(true);
             }
         }
@@ -89,6 +98,13 @@ impl SchedulerState {
         }
         let kind = TransferKind::Restore { state, result: Ok(()), reply };
         Ok(Some(TransferJob { lease, pages, slot, settle: None, kind }))
+    }
+
+    /// A part of the cache was copied.
+    pub(super) fn copy_done(&mut self, job: CopyJob) {
+        self.computing = None;
+        // Whoever asked may have gone.
+        job.reply.send(job.copies).ok();
     }
 
     /// A transfer was made.

@@ -14,8 +14,9 @@ use crate::{
         Engine, EngineConfig, Event, Failure, FinishReason, Generation, ModelInfo, Prompt, Refusal, Request, SlotState,
     },
     memory::Ledger,
-    resident::{Resident, bare_info},
+    resident::{self, Resident, bare_info},
     sampling::SamplingOverrides,
+    snapshot::{CacheDirectory, SnapshotKey},
 };
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -53,17 +54,23 @@ impl Setup {
 
     /// The same with tokens that end messages.
     pub(super) async fn start_with(&self, end_tokens: Vec<u32>) -> Engine {
-        let program: Box<dyn Program> = Box::new(FakeProgram::new(self.layout, self.gate.clone()));
+        let mut program: Box<dyn Program> = Box::new(FakeProgram::new(self.layout, self.gate.clone()));
         let groups = program.groups().to_vec();
         let recurrent = program.recurrent(0).map(|group| (group.clone(), (self.slots * SLOT_BYTES) as u64));
         let minimum = one_sequence(&groups, self.config.context, self.config.batch);
+        let cache = KvArguments { groups, budget: self.budget, minimum, recurrent };
+        let key = SnapshotKey::default();
+        let directory = self.config.cache_dir.as_deref().map(|path| Arc::new(CacheDirectory::open(path, key)));
+        let restored = directory.as_ref().and_then(|directory| resident::restore(directory, &cache, program.as_mut()));
         let resident = Resident {
             history: program.history(0),
             program,
             info: Arc::new(ModelInfo { end_tokens, ..info(&self.config) }),
-            cache: KvArguments { groups, budget: self.budget, minimum, recurrent },
+            cache,
             max_logit_rows: if self.config.all_logits { self.config.batch } else { self.config.parallel },
             ledger: Ledger::with_total(0),
+            directory,
+            restored,
         };
         Engine::with_resident(self.config.clone(), resident).await.unwrap()
     }

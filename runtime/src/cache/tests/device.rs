@@ -8,7 +8,7 @@ use std::{
 use bantam_backend::{NO_PAGE, NO_SLOT, PageCopy, RecurrentStep, StateGroup};
 use bantam_graph::StateKind;
 
-use crate::cache::{Lease, slots::Value};
+use crate::cache::{Held, Lease, StateKept, slots::Value};
 
 /// What the row of the last of these tokens must hold.
 pub(super) fn row_of(namespace: u64, tokens: &[u32]) -> u64 {
@@ -77,6 +77,22 @@ impl Device {
     pub(super) fn copy_slot(&mut self, from: u32, to: u32) {
         let SlotContent(namespace, taken, _) = self.slots[&from].clone();
         self.slots.insert(to, SlotContent(namespace, taken, Vec::new()));
+    }
+
+    /// Takes over state of another device, under another id.
+    pub(super) fn take_over(&mut self, to: &Held, other: &Device, from: &Held, groups: &[StateGroup]) {
+        match to.what {
+            StateKept::Page { group, tokens } => {
+                for (row, _) in rows(&groups[group], 0..tokens) {
+                    let value = other.rows.get(&(group, from.id(), row)).copied();
+                    self.rows.insert((group, to.id(), row), value.expect("what is saved was written"));
+                }
+            }
+            StateKept::Slot => {
+                let SlotContent(namespace, taken, _) = other.slots[&from.id()].clone();
+                self.slots.insert(to.id(), SlotContent(namespace, taken, Vec::new()));
+            }
+        }
     }
 
     /// Checks that a value is that of exactly these tokens.

@@ -47,6 +47,15 @@ enum Op {
     Transfer {
         like: usize,
     },
+    /// Begin to save all.
+    Watch {
+        limit: u64,
+    },
+    /// Grow what was begun to be saved elsewhere.
+    Restart {
+        budget: u64,
+        slots: u64,
+    },
     Clear,
 }
 
@@ -69,8 +78,14 @@ fn op() -> impl Strategy<Value = Op> {
         3 => any::<usize>().prop_map(|which| Op::Retire { which }),
         1 => any::<usize>().prop_map(|which| Op::Drop { which }),
         1 => any::<usize>().prop_map(|like| Op::Transfer { like }),
+        1 => budget().prop_map(|limit| Op::Watch { limit }),
+        1 => (budget(), 1..20_u64).prop_map(|(budget, slots)| Op::Restart { budget, slots }),
         1 => Just(Op::Clear),
     ]
+}
+
+fn budget() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(u64::MAX), 0..4000_u64]
 }
 
 fn apply(world: &mut World, op: Op) {
@@ -93,6 +108,13 @@ fn apply(world: &mut World, op: Op) {
         Op::Transfer { like } => {
             let earlier = world.published.get(like % world.published.len().max(1)).cloned();
             earlier.iter().for_each(|(namespace, tokens)| world.transfer(*namespace, tokens));
+        }
+        Op::Watch { limit } => world.watch(limit),
+        Op::Restart { budget, slots } => {
+            let slots = if world.cache.shape().recurrent { if budget == u64::MAX { 1000 } else { slots } } else { 0 };
+            if let Some(watched) = world.watched.take() {
+                world.restart(watched, budget, slots).finish();
+            }
         }
         _ if count == 0 => {}
         Op::Publish { which, back, keep } => {

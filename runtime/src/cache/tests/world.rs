@@ -6,7 +6,7 @@ use bantam_backend::{PageCopy, RecurrentGroup, StateGroup};
 
 use super::device::Device;
 use crate::cache::{
-    Lease, NoRoom, PendingCopy, Resume, StateCache,
+    Held, Lease, NoRoom, PendingCopy, Resume, StateCache, WatchedTree,
     slots::RecurrentLease,
     tree::{Node, Tree, first_page},
 };
@@ -15,6 +15,15 @@ pub(super) struct Sequence {
     pub(super) lease: Lease,
     pub(super) namespace: u64,
     pub(super) tokens: Vec<u32>,
+}
+
+/// A tree that is being saved.
+pub(super) struct Saving {
+    tree: WatchedTree,
+    /// Whether it is all that there was.
+    whole: bool,
+    /// Token lists, and how much of each could be gone on from.
+    found: Vec<(u64, Vec<u32>, usize)>,
 }
 
 pub(super) struct World {
@@ -28,6 +37,8 @@ pub(super) struct World {
     pub(super) resumable: Vec<(u64, Vec<u32>)>,
     /// All token lists ever published and not evicted since.
     pub(super) published: Vec<(u64, Vec<u32>)>,
+    /// What is to be saved.
+    pub(super) watched: Option<Saving>,
 }
 
 fn common(a: &[u32], b: &[u32]) -> usize {
@@ -59,7 +70,49 @@ impl World {
             copies: Vec::new(),
             resumable: Vec::new(),
             published: Vec::new(),
+            watched: None,
         }
+    }
+
+    /// Begins to save what was used last, of at most so many bytes.
+    pub(super) fn watch(&mut self, limit: u64) {
+        let found = self.published.iter().map(|(n, t)| (*n, t.clone(), self.naive_longest(*n, t, t.len())));
+        let found = found.collect();
+        self.watched = Some(Saving { tree: self.cache.watch(limit), whole: limit == u64::MAX, found });
+    }
+
+    /// Grows what was watched, as far as it still is there, in another process, that has this budget and so many slots.
+    pub(super) fn restart(&self, saving: Saving, budget: u64, slots: u64) -> World {
+        let Saving { tree: watched, whole, found } = saving;
+        let held: Vec<Option<Held>> = watched.watched.iter().map(crate::cache::Watched::hold).collect();
+        let mut image = watched.image.clone();
+        image.prune(watched.shape(), &vec![true; image.nodes.len()], |source| held[source].is_none());
+        let mut new = World::recurrent(self.groups.clone(), budget, &vec![0; self.groups.len()], slots);
+        for (source, to) in new.cache.graft(image.clone()).unwrap() {
+            let from = held[source].as_ref().expect("what is lost is not asked for");
+            assert_eq!(from.what, to.what);
+            new.device.take_over(&to, &self.device, from, &self.groups);
+        }
+        let tree = &new.cache.tree;
+        new.published = tree.live().map(|(id, _)| path_to(tree, id)).collect();
+        new.check();
+        if budget == u64::MAX {
+            let mut again = new.cache.watch(u64::MAX).image;
+            for image in [&mut image, &mut again] {
+                image.number_sources();
+                // A page may have rows of a node that is gone.
+                image.pages.iter_mut().for_each(|page| page.tokens = 0);
+            }
+            assert_eq!(again, image, "all of it was grown");
+        }
+        // Values that had not taken in all rows were left out.
+        let whole = whole && budget == u64::MAX && held.iter().all(Option::is_some) && slots == 0;
+        for (namespace, tokens, before) in found {
+            let i = new.start(namespace, tokens.clone(), tokens.len());
+            let now = new.sequences[i].lease.len();
+            assert!(now <= before && (!whole || now == before), "{now} tokens, {before} before");
+        }
+        new
     }
 
     /// Starts a sequence and compares what was found with what a naive search finds.

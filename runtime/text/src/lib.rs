@@ -14,4 +14,4 @@ pub use template::{
     Capabilities, ChatTemplate, EFFORT_LEVELS, EffortSetting, RESERVED_VARIABLES, RenderInput, TemplateError,
     ThinkingSwitch, local_now, prepare_messages,
 };
-pub use tokenizer::{Segment, Specials, StreamDecoder, TokenType, Tokenizer, TokenizerSpec};
+pub use tokenizer::{Joined, Segment, Specials, StreamDecoder, TokenType, Tokenizer, TokenizerSpec};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use bantam_gguf::GgufFile;
-use bantam_text::{Specials, StopMatcher, Tokenizer};
+use bantam_text::{Segment, Specials, StopMatcher, Tokenizer};
 use proptest::prelude::*;
 
 fn load(name: &str) -> Tokenizer {
@@ -44,6 +44,40 @@ fn stream(tokenizer: &Tokenizer, ids: &[u32], skip_special: bool) -> String {
 }
 
 proptest! {
+    #[test]
+    fn what_stands_behind_a_special_token_is_encoded_for_itself(parts in prop::collection::vec((any_text(), any::<bool>()), 0..6)) {
+        for tokenizer in [&*BYTE_LEVEL, &*SENTENCE_PIECE] {
+            let segment = |(text, trusted): &(String, bool)| {
+                Segment { text: text.clone(), specials: if *trusted { Specials::Parse } else { Specials::Plain } }
+            };
+            let segments: Vec<Segment> = parts.iter().map(segment).collect();
+            let prompt = tokenizer.join(&segments).unwrap();
+            let ids = tokenizer.encode_joined(&prompt).unwrap();
+            for (special, (_, id)) in prompt.specials().enumerate() {
+                let behind = tokenizer.encode_from(&prompt, special).unwrap();
+                prop_assert_eq!(behind.first(), Some(&id));
+                prop_assert!(ids.ends_with(&behind));
+            }
+        }
+    }
+
+    #[test]
+    fn ids_spell_what_they_were_decoded_to(ids in prop::collection::vec(0u32..49152, 0..20), cut in 0usize..60) {
+        for tokenizer in [&*BYTE_LEVEL, &*SENTENCE_PIECE] {
+            let vocabulary = tokenizer.vocab_size() as u32;
+            let ids: Vec<u32> = ids.iter().map(|id| id % vocabulary).collect();
+            let decoded = tokenizer.decode(&ids, true);
+            let text = String::from_utf8_lossy(&decoded);
+            let text: String = text.chars().take(cut).collect();
+            let (taken, bytes) = tokenizer.spelling(&ids, &text);
+            let spelled = tokenizer.decode(&ids[..taken], true);
+            prop_assert_eq!(String::from_utf8(spelled).unwrap(), &text[..bytes]);
+            if decoded == text.as_bytes() {
+                prop_assert_eq!((taken, bytes), (ids.len(), text.len()));
+            }
+        }
+    }
+
     #[test]
     fn byte_level_text_survives(text in any_text()) {
         for specials in [Specials::Parse, Specials::Plain] {

@@ -6,6 +6,7 @@ mod build;
 mod characters;
 mod gguf;
 mod hf;
+mod joined;
 mod library;
 mod merge;
 mod pieces;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bpe::ByteLevel;
 use characters::CharacterLevel;
+pub use joined::Joined;
 use library::Library;
 pub use spec::{TokenType, TokenizerSpec};
 use specials::{Found, SpecialTokens};
@@ -126,32 +128,27 @@ impl Tokenizer {
     /// # Errors
     /// As [`encode`](Self::encode).
     pub fn encode_segments(&self, segments: &[Segment]) -> Result<Vec<u32>, TokenizerError> {
-        let mut text = String::with_capacity(segments.iter().map(|segment| segment.text.len()).sum());
-        let mut untrusted = Vec::new();
-        for segment in segments {
-            let start = text.len();
-            text.push_str(&segment.text);
-            if segment.specials == Specials::Plain && start < text.len() {
-                untrusted.push(start..text.len());
-            }
-        }
-        self.encode_guarded(&text, &untrusted)
+        self.encode_joined(&self.join(segments)?)
     }
 
     fn encode_guarded(&self, text: &str, untrusted: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
         if text.len() > MAX_TEXT {
             return Err(TokenizerError::TooLong { bytes: text.len(), most: MAX_TEXT });
         }
-        let Inner { vocabulary, specials, engine, large, .. } = &*self.0;
+        self.encode_found(text, &self.0.specials.find(text, untrusted))
+    }
+
+    /// The ids of a text in which these special tokens were found.
+    fn encode_found(&self, text: &str, found: &[Found]) -> Result<Vec<u32>, TokenizerError> {
+        let Inner { vocabulary, engine, large, .. } = &*self.0;
         let _turn = (text.len() > LARGE_TEXT).then(|| large.lock().unwrap_or_else(PoisonError::into_inner));
-        let found = specials.find(text, untrusted);
         let mut ids = Vec::with_capacity(text.len() / 4 + 1);
         match engine {
-            Engine::Bytes(engine) => between(text, &found, &mut ids, |part, ids| engine.encode(part, vocabulary, ids)),
+            Engine::Bytes(engine) => between(text, found, &mut ids, |part, ids| engine.encode(part, vocabulary, ids)),
             Engine::Characters(engine) => {
-                between(text, &found, &mut ids, |part, ids| engine.encode(part, vocabulary, ids));
+                between(text, found, &mut ids, |part, ids| engine.encode(part, vocabulary, ids));
             }
-            Engine::Library(engine) => ids = engine.encode(text, &found)?,
+            Engine::Library(engine) => ids = engine.encode(text, found)?,
         }
         Ok(ids)
     }

@@ -17,6 +17,7 @@ pub mod probe;
 mod resident;
 pub mod sampling;
 pub mod snapshot;
+mod turns;
 pub mod words;
 
 pub use os::available_memory;

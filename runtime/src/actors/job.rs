@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use crate::{
     engine::{CancelFlag, Event, Failure, Place},
     sampling::{Sampled, Sampler},
+    turns::TurnSeed,
 };
 
 /// A request that was rendered, tokenized and checked. It ends in exactly one terminal event on [`Output::events`].
@@ -61,6 +62,8 @@ pub(crate) struct Output {
     /// Bounded: a client that does not read stops its own slot.
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) cancel: CancelFlag,
+    /// If the answer is to be remembered.
+    pub(crate) turn: Option<TurnSeed>,
     /// Held until the request has ended, so that the admission gate counts it.
     pub(crate) _place: Option<Place>,
 }

@@ -6,6 +6,7 @@
 //!                         ├ experts    owns the statistics of mixtures of experts
 //!                         ├ kv         owns pages and prefix tree
 //!                         ├ scheduler  decides who runs
+//!                         ├ turns      owns what was generated, by its text
 //!                         └ slot × N   tokens to events
 //! ```
 //!
@@ -23,6 +24,7 @@ pub(crate) mod root;
 pub(crate) mod scheduler;
 pub(crate) mod slot;
 pub(crate) mod transfer;
+pub(crate) mod turns;
 
 #[cfg(test)]
 mod tests;

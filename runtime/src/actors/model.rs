@@ -3,9 +3,10 @@
 //! known-good state. Where that does not help it is tried less and less often, and requests are refused meanwhile. Weights stay
 //! where they are, in the executor's thread.
 //!
-//! Messages: most are passed on, [`ModelMessage::Mixtures`] to the current experts actor, [`ModelMessage::SaveCache`] to the
-//! archive and the others to the current scheduler, so that callers need not know of restarts. [`ModelMessage::Restart`] comes after a pause.
-//! [`ModelMessage::Hung`] ends it all: what a thread computes cannot be broken off.
+//! Messages: most are passed on, [`ModelMessage::Mixtures`] to the current experts actor, [`ModelMessage::Recall`] to the
+//! current turns actor, [`ModelMessage::SaveCache`] to the archive and the others to the current scheduler, so that callers need
+//! not know of restarts. [`ModelMessage::Restart`] comes after a pause. [`ModelMessage::Hung`] ends it all: what a thread
+//! computes cannot be broken off.
 
 use std::{
     collections::VecDeque,
@@ -24,6 +25,7 @@ use super::{
     kv::{Kv, KvArguments, KvMessage},
     scheduler::{Scheduler, SchedulerArguments, SchedulerMessage, Transfer},
     slot::{Slot, SlotContext, SlotMessage},
+    turns::{Turns, TurnsMessage},
 };
 use crate::{
     cache::StateCache,
@@ -31,6 +33,7 @@ use crate::{
     memory::Ledger,
     resident::Resident,
     snapshot::CacheDirectory,
+    turns::{Digest, Recalled},
 };
 
 /// What the model is asked.
@@ -48,6 +51,8 @@ pub(crate) enum ModelMessage {
     Status(RpcReplyPort<Status>),
     /// What the experts of each mixture have computed.
     Mixtures(RpcReplyPort<Vec<MixtureStatus>>),
+    /// The longest remembered beginning of a prompt.
+    Recall { digests: Vec<Digest>, reply: RpcReplyPort<Option<Recalled>> },
     /// Start the actors again, after a pause.
     Restart,
     /// A step does not end.
@@ -168,6 +173,10 @@ impl Actor for Model {
                 drop(children.experts.cast(ExpertsMessage::Status(reply)));
                 return Ok(());
             }
+            ModelMessage::Recall { digests, reply } => {
+                drop(children.turns.cast(TurnsMessage::Recall { digests, reply }));
+                return Ok(());
+            }
             ModelMessage::Restart | ModelMessage::Hung(_) => return Ok(()),
             #[cfg(test)]
             ModelMessage::Fail(who) => return children.fail(who),
@@ -272,6 +281,7 @@ impl ModelState {
         let arguments = (Arc::clone(&self.thread), experts.clone());
         let (executor, _) = Actor::spawn_linked(None, Executor, arguments, above.clone()).await?;
         let (kv, _) = Actor::spawn_linked(None, Kv, cache, above.clone()).await?;
+        let (turns, _) = Actor::spawn_linked(None, Turns, (), above.clone()).await?;
         let arguments = SchedulerArguments {
             model: myself.clone(),
             executor: executor.clone(),
@@ -291,11 +301,11 @@ impl ModelState {
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
         let mut slots = Vec::new();
         for id in 0..self.config.parallel {
-            slots.push(self.slot(id, &scheduler, myself).await?);
+            slots.push(self.slot(id, &scheduler, &turns, myself).await?);
         }
         scheduler.cast(SchedulerMessage::Slots(slots.clone()))?;
         let archive = self.archive(above, &kv, &scheduler).await?;
-        Ok(Children { experts, executor, kv, scheduler, slots, archive })
+        Ok(Children { experts, executor, kv, scheduler, turns, slots, archive })
     }
 
     async fn archive(
@@ -319,9 +329,16 @@ impl ModelState {
         &self,
         id: usize,
         scheduler: &ActorRef<SchedulerMessage>,
+        turns: &ActorRef<TurnsMessage>,
         myself: &ActorRef<ModelMessage>,
     ) -> Result<ActorRef<SlotMessage>, ActorProcessingErr> {
-        let context = SlotContext { id, scheduler: scheduler.clone(), tokenizer: self.info.tokenizer.clone() };
+        let context = SlotContext {
+            id,
+            scheduler: scheduler.clone(),
+            turns: turns.clone(),
+            tokenizer: self.info.tokenizer.clone(),
+            end_tokens: self.info.end_tokens.as_slice().into(),
+        };
         Ok(Actor::spawn_linked(None, Slot, context, myself.get_cell()).await?.0)
     }
 }
@@ -332,6 +349,7 @@ struct Children {
     executor: ActorRef<ExecutorMessage>,
     kv: ActorRef<KvMessage>,
     scheduler: ActorRef<SchedulerMessage>,
+    turns: ActorRef<TurnsMessage>,
     slots: Vec<ActorRef<SlotMessage>>,
     /// If the cache has a directory.
     archive: Option<ActorRef<ArchiveMessage>>,
@@ -340,9 +358,10 @@ struct Children {
 impl Children {
     /// All of them, who decides first.
     fn all(&self) -> impl Iterator<Item = ActorCell> {
-        let rest = [self.scheduler.get_cell(), self.kv.get_cell(), self.executor.get_cell(), self.experts.get_cell()];
+        let rest = [self.kv.get_cell(), self.executor.get_cell(), self.experts.get_cell(), self.turns.get_cell()];
         let slots = self.slots.iter().map(ActorRef::get_cell);
-        rest.into_iter().chain(slots).chain(self.archive.iter().map(ActorRef::get_cell))
+        let archive = self.archive.iter().map(ActorRef::get_cell);
+        [self.scheduler.get_cell()].into_iter().chain(rest).chain(slots).chain(archive)
     }
 
     #[cfg(test)]

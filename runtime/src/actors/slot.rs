@@ -20,10 +20,12 @@ use tokio::sync::mpsc;
 use super::{
     job::{Output, TokenEvent},
     scheduler::SchedulerMessage,
+    turns::TurnsMessage,
 };
 use crate::{
     engine::{Delta, Event, FinishReason, Outcome, TokenLogprob},
     sampling::{Logprobs, Sampled},
+    turns::TurnSeed,
 };
 
 /// Tokens that may wait between the scheduler and a slot before its sequence is left out of steps.
@@ -57,7 +59,10 @@ pub(crate) struct Assignment {
 pub(crate) struct SlotContext {
     pub(crate) id: usize,
     pub(crate) scheduler: ActorRef<SchedulerMessage>,
+    pub(crate) turns: ActorRef<TurnsMessage>,
     pub(crate) tokenizer: Tokenizer,
+    /// Tokens that end a generation.
+    pub(crate) end_tokens: Arc<[u32]>,
 }
 
 /// The actor.
@@ -112,6 +117,15 @@ impl Drop for Busy {
 /// The client has gone.
 struct Gone;
 
+/// A turn that will be remembered.
+struct OpenTurn {
+    seed: TurnSeed,
+    /// All that was drawn.
+    tokens: Vec<u32>,
+    /// All that was sent.
+    shown: String,
+}
+
 /// Reads one sequence's tokens and writes its client's events.
 struct Pump {
     context: SlotContext,
@@ -123,16 +137,24 @@ struct Pump {
     cached_tokens: usize,
     generated: usize,
     first_token: Option<Instant>,
+    turn: Option<OpenTurn>,
 }
 
 impl Pump {
     fn new(context: SlotContext, assignment: Assignment) -> Self {
-        let Assignment { output, stop, tokens, blocked } = assignment;
+        let Assignment { mut output, stop, tokens, blocked } = assignment;
         let decoder = context.tokenizer.stream(true);
-        Pump { context, output, tokens, blocked, decoder, stop, cached_tokens: 0, generated: 0, first_token: None }
+        let turn = output.turn.take().map(|seed| OpenTurn { seed, tokens: Vec::new(), shown: String::new() });
+        Pump { context, output, tokens, blocked, decoder, stop, cached_tokens: 0, generated: 0, first_token: None, turn }
     }
 
     async fn run(mut self) {
+        self.serve().await;
+        // A client that leaves may still go on from what it has.
+        self.remember();
+    }
+
+    async fn serve(&mut self) {
         while let Some(event) = self.next_token().await {
             let done = match event {
                 TokenEvent::Started { cached_tokens } => {
@@ -146,7 +168,10 @@ impl Pump {
                     Err(gone) => Err(gone),
                 },
                 TokenEvent::End { end_token } => return self.end(end_token).await,
-                TokenEvent::Failed(why) => return drop(self.send(Event::Failed(why)).await),
+                TokenEvent::Failed(why) => {
+                    self.turn = None;
+                    return drop(self.send(Event::Failed(why)).await);
+                }
             };
             if done.is_err() {
                 return self.leave();
@@ -166,6 +191,19 @@ impl Pump {
         self.output.events.send_timeout(event, PATIENCE).await.map_err(|_| Gone)
     }
 
+    async fn show(&mut self, delta: Delta) -> Result<(), Gone> {
+        self.turn.iter_mut().for_each(|turn| turn.shown.push_str(&delta.text));
+        self.send(Event::Delta(delta)).await
+    }
+
+    /// Has the turn remembered, once, as far as it came.
+    fn remember(&mut self) {
+        let Some(OpenTurn { seed, tokens, shown }) = self.turn.take() else { return };
+        if let Some(turn) = seed.turn(&tokens, &shown, &self.context.tokenizer, &self.context.end_tokens) {
+            drop(self.context.turns.cast(TurnsMessage::Remember(turn)));
+        }
+    }
+
     fn leave(&self) {
         self.output.cancel.set();
         drop(self.context.scheduler.cast(SchedulerMessage::Cancel(self.output.id)));
@@ -174,11 +212,12 @@ impl Pump {
     /// Handles a token; true if it completed a stop text, after which the request has ended.
     async fn token(&mut self, sampled: Sampled) -> Result<bool, Gone> {
         self.generated += 1;
+        self.turn.iter_mut().for_each(|turn| turn.tokens.push(sampled.token));
         let piece = self.decoder.push(sampled.token);
         let found = self.stop.push(&piece);
         let tokens: Vec<_> = sampled.logprobs.iter().map(|l| self.logprob(&sampled, l)).collect();
         if !found.text.is_empty() || !tokens.is_empty() {
-            self.send(Event::Delta(Delta { text: found.text, tokens })).await?;
+            self.show(Delta { text: found.text, tokens }).await?;
         }
         match found.hit {
             Some(stop) => {
@@ -202,7 +241,7 @@ impl Pump {
         TokenLogprob { top, ..report(&(sampled.token, logprobs.sampled)) }
     }
 
-    async fn end(mut self, end_token: bool) {
+    async fn end(&mut self, end_token: bool) {
         // A character that the end cut in two is left out: it would show as a replacement character.
         let rest = self.decoder.finish();
         let rest = rest.trim_end_matches(char::REPLACEMENT_CHARACTER);
@@ -212,13 +251,14 @@ impl Pump {
             None => (found.text + &self.stop.finish(), None),
         };
         let reason = if end_token || stop.is_some() { FinishReason::Stop } else { FinishReason::Length };
-        if !text.is_empty() && self.send(Event::Delta(Delta { text, tokens: Vec::new() })).await.is_err() {
+        if !text.is_empty() && self.show(Delta { text, tokens: Vec::new() }).await.is_err() {
             return;
         }
         drop(self.finish(reason, stop).await);
     }
 
-    async fn finish(&self, reason: FinishReason, stop_text: Option<String>) -> Result<(), Gone> {
+    async fn finish(&mut self, reason: FinishReason, stop_text: Option<String>) -> Result<(), Gone> {
+        self.remember();
         let first = self.first_token.unwrap_or_else(Instant::now);
         self.send(Event::Finished(Outcome {
             reason,

@@ -26,6 +26,7 @@ use crate::{
     resident::{self, Resident},
     sampling::Sampler,
     snapshot,
+    turns::TurnSeed,
 };
 
 /// Events that may wait for a client before its slot is blocked.
@@ -163,7 +164,13 @@ impl Engine {
         let (info, model) = self.link()?;
         let place = self.inner.gate.admit()?;
         let started = Instant::now();
-        let prepared = blocking(move || prepare::prepare(&info, request)).await??;
+        let remember = self.inner.config.keep_prefixes;
+        let (mut read, info) = blocking(move || prepare::read(&info, request, remember).map(|r| (r, info))).await??;
+        let recalled = match read.take_digests() {
+            Some(digests) => ractor::call!(model, |reply| ModelMessage::Recall { digests, reply }).unwrap_or_default(),
+            None => None,
+        };
+        let prepared = blocking(move || read.encode(&info, recalled)).await??;
         Ok(self.dispatch(&model, prepared, started, Some(place), None))
     }
 
@@ -239,7 +246,15 @@ impl Engine {
         let (sender, events) = mpsc::channel::<Event>(EVENT_CHANNEL);
         let cancel = CancelFlag::default();
         let prompt_tokens = prepared.tokens.len();
-        let output = Output { id, prompt_tokens, submitted, events: sender, cancel: cancel.clone(), _place: place };
+        let output = Output {
+            id,
+            prompt_tokens,
+            submitted,
+            events: sender,
+            cancel: cancel.clone(),
+            turn: prepared.turn,
+            _place: place,
+        };
         let job = Job {
             id,
             tokens: prepared.tokens,
@@ -278,6 +293,8 @@ pub(crate) struct Prepared {
     pub(crate) priority: i32,
     /// Time from its submission in which it must end.
     pub(crate) deadline: Option<Duration>,
+    /// If the answer is to be remembered.
+    pub(crate) turn: Option<TurnSeed>,
 }
 
 /// Runs work that computes away from the threads that serve I/O.

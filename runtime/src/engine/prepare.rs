@@ -1,10 +1,17 @@
 //! From a request to tokens: render, tokenize, check the window. Runs on the blocking pool, never on an I/O thread.
 
-use bantam_text::{Capabilities, RenderInput, Segment, Specials, StopMatcher, local_now, prepare_messages};
+use std::time::Duration;
+
+use bantam_text::{
+    Capabilities, Joined, RenderInput, Segment, Specials, StopMatcher, TokenizerError, local_now, prepare_messages,
+};
 use serde_json::Value;
 
 use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request};
-use crate::sampling::{Sampler, SamplingOverrides};
+use crate::{
+    sampling::{Sampler, SamplingOverrides},
+    turns::{Digest, Open, Recalled, TurnSeed, digests},
+};
 
 /// Stop texts of one request, and the length of each, beyond which matching them would cost more than any use needs.
 const MAX_STOPS: usize = 64;
@@ -13,11 +20,34 @@ const MAX_STOP_BYTES: usize = 4096;
 /// Alternatives per token that may be asked for.
 const MAX_LOGPROBS: usize = 20;
 
-/// Prepares a request.
+/// A request that was checked as far as it can be before its tokens are known.
+pub(crate) struct Read {
+    prompt: ReadPrompt,
+    sampler: Sampler,
+    max_tokens: Option<usize>,
+    stop: StopMatcher,
+    ignore_eos: bool,
+    priority: i32,
+    deadline: Option<Duration>,
+}
+
+enum ReadPrompt {
+    Tokens(Vec<u32>),
+    /// With what the answer is remembered by, if it is to be.
+    Text(Joined, Option<Names>),
+}
+
+/// Of the prompt's beginnings, and of the prompt with its answer.
+struct Names {
+    beginnings: Vec<Digest>,
+    open: Open,
+}
+
+/// Reads a request; `remember`: generated turns are remembered.
 ///
 /// # Errors
 /// See [`Refusal`].
-pub(crate) fn prepare(info: &ModelInfo, request: Request) -> Result<Prepared, Refusal> {
+pub(crate) fn read(info: &ModelInfo, request: Request, remember: bool) -> Result<Read, Refusal> {
     check_stops(&request.stop)?;
     if let Some(n) = request.logprobs.filter(|n| *n > MAX_LOGPROBS) {
         return Err(invalid("top_logprobs", format!("must be at most {MAX_LOGPROBS}, found {n}")));
@@ -25,19 +55,75 @@ pub(crate) fn prepare(info: &ModelInfo, request: Request) -> Result<Prepared, Re
     let overrides = SamplingOverrides { logprobs: request.logprobs, ..request.sampling };
     let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.problem()))?;
     check_biases(info, overrides.logit_bias.as_deref().unwrap_or_default())?;
-    let tokens = tokens(info, request.prompt)?;
-    let max_tokens = window(info, tokens.len(), request.max_tokens)?;
-    Ok(Prepared {
-        tokens,
+    let text = |segments: &[Segment]| {
+        let joined = join(info, segments)?;
+        let names = remember.then(|| digests(&joined)).map(|(beginnings, open)| Names { beginnings, open });
+        Ok(ReadPrompt::Text(joined, names))
+    };
+    let prompt = match request.prompt {
+        Prompt::Chat(chat) => text(&segments(info, &chat)?)?,
+        Prompt::Text(prompt) => text(&[Segment { text: prompt, specials: Specials::Parse }])?,
+        Prompt::Tokens(tokens) => ReadPrompt::Tokens(tokens),
+    };
+    Ok(Read {
+        prompt,
         sampler: Sampler::new(params),
-        max_tokens,
+        max_tokens: request.max_tokens,
         stop: StopMatcher::new(request.stop).map_err(|e| invalid("stop", format!("cannot be matched: {e}")))?,
         ignore_eos: request.ignore_eos,
-        share: true,
-        chunk: 0,
         priority: request.priority,
         deadline: request.deadline,
     })
+}
+
+impl Read {
+    /// Names of the prompt's beginnings, by which remembered turns are found.
+    pub(crate) fn take_digests(&mut self) -> Option<Vec<Digest>> {
+        match &mut self.prompt {
+            ReadPrompt::Text(_, names) => names.as_mut().map(|names| std::mem::take(&mut names.beginnings)),
+            ReadPrompt::Tokens(_) => None,
+        }
+    }
+
+    /// Encodes what is behind the remembered beginning, and checks the window.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub(crate) fn encode(self, info: &ModelInfo, recalled: Option<Recalled>) -> Result<Prepared, Refusal> {
+        let (tokens, turn) = match self.prompt {
+            ReadPrompt::Tokens(tokens) => (tokens, None),
+            ReadPrompt::Text(joined, names) => {
+                let base = recalled.as_ref().map(|recalled| recalled.digest);
+                let tokens = ids(info, &joined, recalled).map_err(internal)?;
+                let turn = names.map(|names| TurnSeed { open: names.open, tokens: tokens.clone(), base });
+                (tokens, turn)
+            }
+        };
+        check_tokens(info, &tokens)?;
+        Ok(Prepared {
+            sampler: self.sampler,
+            max_tokens: window(info, tokens.len(), self.max_tokens)?,
+            tokens,
+            stop: self.stop,
+            ignore_eos: self.ignore_eos,
+            share: true,
+            chunk: 0,
+            priority: self.priority,
+            deadline: self.deadline,
+            turn,
+        })
+    }
+}
+
+/// The tokens of a prompt, of which the recalled beginning keeps those that it had.
+fn ids(info: &ModelInfo, joined: &Joined, recalled: Option<Recalled>) -> Result<Vec<u32>, TokenizerError> {
+    match recalled {
+        Some(Recalled { special, mut tokens, .. }) => {
+            tokens.extend(info.tokenizer.encode_from(joined, special)?);
+            Ok(tokens)
+        }
+        None => Ok(with_bos(info, info.tokenizer.encode_joined(joined)?)),
+    }
 }
 
 /// The prompt that a conversation becomes.
@@ -45,9 +131,13 @@ pub(crate) fn prepare(info: &ModelInfo, request: Request) -> Result<Prepared, Re
 /// # Errors
 /// If there is no template, or it refuses the conversation.
 pub(crate) fn render(info: &ModelInfo, chat: &ChatPrompt) -> Result<(String, Vec<u32>), Refusal> {
-    let segments = segments(info, chat)?;
-    let ids = encode(info, &segments)?;
-    Ok((segments.into_iter().map(|s| s.text).collect(), ids))
+    let joined = join(info, &segments(info, chat)?)?;
+    let ids = ids(info, &joined, None).map_err(internal)?;
+    Ok((joined.text().to_owned(), ids))
+}
+
+fn internal(error: TokenizerError) -> Refusal {
+    Refusal::Internal(error.to_string())
 }
 
 fn invalid(field: &str, why: String) -> Refusal {
@@ -77,16 +167,7 @@ fn check_biases(info: &ModelInfo, biases: &[(u32, f32)]) -> Result<(), Refusal> 
     }
 }
 
-fn tokens(info: &ModelInfo, prompt: Prompt) -> Result<Vec<u32>, Refusal> {
-    let tokens = match prompt {
-        Prompt::Chat(chat) => encode(info, &segments(info, &chat)?)?,
-        Prompt::Text(text) => {
-            check_bytes(info, text.len())?;
-            let ids = info.tokenizer.encode(&text, Specials::Parse).map_err(|e| Refusal::Internal(e.to_string()))?;
-            with_bos(info, ids)
-        }
-        Prompt::Tokens(tokens) => tokens,
-    };
+fn check_tokens(info: &ModelInfo, tokens: &[u32]) -> Result<(), Refusal> {
     if tokens.is_empty() {
         return Err(invalid("prompt", "is empty: at least one token is needed".into()));
     }
@@ -95,7 +176,7 @@ fn tokens(info: &ModelInfo, prompt: Prompt) -> Result<Vec<u32>, Refusal> {
             "prompt",
             format!("has the token {t}, which does not exist: the vocabulary has {}", info.vocab),
         )),
-        None => Ok(tokens),
+        None => Ok(()),
     }
 }
 
@@ -146,13 +227,12 @@ fn check_bytes(info: &ModelInfo, bytes: usize) -> Result<(), Refusal> {
     }
 }
 
-/// A template writes its own beginning-of-sequence token; where it does not and the vocabulary asks for one, it is added.
-fn encode(info: &ModelInfo, segments: &[Segment]) -> Result<Vec<u32>, Refusal> {
+fn join(info: &ModelInfo, segments: &[Segment]) -> Result<Joined, Refusal> {
     check_bytes(info, segments.iter().map(|segment| segment.text.len()).sum())?;
-    let ids = info.tokenizer.encode_segments(segments).map_err(|e| Refusal::Internal(e.to_string()))?;
-    Ok(with_bos(info, ids))
+    info.tokenizer.join(segments).map_err(internal)
 }
 
+/// A template writes its own beginning-of-sequence token; where it does not and the vocabulary asks for one, it is added.
 fn with_bos(info: &ModelInfo, mut ids: Vec<u32>) -> Vec<u32> {
     if let Some(bos) = info.tokenizer.bos().filter(|bos| info.tokenizer.add_bos() && ids.first() != Some(bos)) {
         ids.insert(0, bos);

@@ -50,6 +50,7 @@ impl Run {
             chunk: plan.chunk,
             priority: 0,
             deadline: None,
+            turn: None,
         };
         let generation = engine.submit_probe(prepared, Capture { rows: sender, rejected: plan.rejected })?;
         Ok(Run { generation, rows })

@@ -1,0 +1,71 @@
+//! A prompt that is being answered, and the turn that comes of it.
+
+use bantam_text::{Specials, Tokenizer};
+
+use super::{Digest, Open, Turn};
+
+/// What of a prompt is needed to remember the turn that answers it.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnSeed {
+    /// The prompt as it was rendered.
+    pub(crate) open: Open,
+    /// Its tokens.
+    pub(crate) tokens: Vec<u32>,
+    /// The remembered turn that it begins with.
+    pub(crate) base: Option<Digest>,
+}
+
+impl TurnSeed {
+    /// The turn for which `generated` was drawn and `shown` was sent to the client. None if these do not go together, or
+    /// an end token is among them.
+    pub(crate) fn turn(self, generated: &[u32], shown: &str, tokenizer: &Tokenizer, ends: &[u32]) -> Option<Turn> {
+        let TurnSeed { open, mut tokens, base } = self;
+        if generated.is_empty() || generated.iter().any(|token| ends.contains(token)) {
+            return None;
+        }
+        let (taken, bytes) = tokenizer.spelling(generated, shown);
+        let rest = shown.get(bytes..).filter(|rest| !rest.is_empty());
+        let rest = rest.map_or(Ok(Vec::new()), |rest| tokenizer.encode(rest, Specials::Plain)).ok()?;
+        let turn: Vec<u32> = generated.iter().take(taken).copied().chain(rest).collect();
+        if tokenizer.spelling(&turn, shown) != (turn.len(), shown.len()) {
+            return None;
+        }
+        tokens.extend(turn);
+        Some(Turn { digest: open.and(shown, tokenizer).ok()?, tokens, base })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{digests, testing::tokenizer};
+    use super::*;
+
+    const PROMPT: [u32; 2] = [0, 2];
+
+    fn turn(generated: &[u32], shown: &str) -> Option<Vec<u32>> {
+        let joined = tokenizer().join(&[]).unwrap();
+        let seed = TurnSeed { open: digests(&joined).1, tokens: PROMPT.to_vec(), base: None };
+        seed.turn(generated, shown, &tokenizer(), &[0]).map(|turn| turn.tokens)
+    }
+
+    #[test]
+    fn a_turn_has_the_tokens_that_were_drawn() {
+        let [a, b, ab] = ["a", "b", "ab"].map(|text| tokenizer().token_to_id(text).unwrap());
+        assert_eq!(turn(&[a, b, ab], "abab").unwrap(), [0, 2, a, b, ab]);
+        assert_eq!(tokenizer().encode("abab", Specials::Plain).unwrap(), [ab, ab]);
+    }
+
+    #[test]
+    fn what_a_stop_text_hid_is_no_part_of_it() {
+        let [a, b, ab] = ["a", "b", "ab"].map(|text| tokenizer().token_to_id(text).unwrap());
+        assert_eq!(turn(&[a, b, ab], "ab").unwrap(), [0, 2, a, b]);
+        assert_eq!(turn(&[b, ab, ab], "ba").unwrap(), [0, 2, b, a], "half a token is encoded for itself");
+    }
+
+    #[test]
+    fn a_turn_with_an_end_token_in_it_is_not_remembered() {
+        let a = tokenizer().token_to_id("a").unwrap();
+        assert_eq!(turn(&[a, 0, a], "aa"), None);
+        assert_eq!(turn(&[], ""), None);
+    }
+}

@@ -77,6 +77,7 @@ fn template(capabilities: &Capabilities) -> Value {
         "tools": capabilities.tools,
         "tool_calls": capabilities.tool_calls,
         "parallel_tool_calls": capabilities.parallel_tool_calls,
+        "past_turns": capabilities.past_turns.drift().unwrap_or("stay as they were generated"),
         "thinking": capabilities.thinking.as_ref().map(|switch| json!({
             "variable": switch.variable, "on": switch.on, "off": switch.off, "default_on": switch.default_on,
         })),

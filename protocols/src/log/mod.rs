@@ -86,6 +86,11 @@ impl Log {
         let _ = self.queue.try_send(Message::Line(line.into()));
     }
 
+    /// Whether everything is logged.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.level >= LogLevel::Verbose
+    }
+
     /// The line above the rows; where only failures are shown, each speaks for itself.
     pub(crate) fn header(&self) {
         if self.level > LogLevel::Quiet {

@@ -6,7 +6,6 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::LogLevel;
 use super::row::{Ending, Row, time_of_day};
 use crate::app::App;
 use crate::error::Reason;
@@ -34,7 +33,7 @@ pub(crate) async fn log_requests(State(app): State<App>, mut request: Request, n
         }
         None => Ending::Answered(status),
     };
-    if !elsewhere && (ending.is_failure() || app.log.level >= LogLevel::Verbose) {
+    if !elsewhere && (ending.is_failure() || app.log.is_verbose()) {
         app.log.row(&Row {
             time: time_of_day(),
             endpoint,

@@ -168,10 +168,7 @@ impl Pump {
                     Err(gone) => Err(gone),
                 },
                 TokenEvent::End { end_token } => return self.end(end_token).await,
-                TokenEvent::Failed(why) => {
-                    self.turn = None;
-                    return drop(self.send(Event::Failed(why)).await);
-                }
+                TokenEvent::Failed(why) => return drop(self.send(Event::Failed(why)).await),
             };
             if done.is_err() {
                 return self.leave();

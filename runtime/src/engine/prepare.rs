@@ -41,6 +41,7 @@ enum ReadPrompt {
 struct Names {
     beginnings: Vec<Digest>,
     open: Open,
+    trims: bool,
 }
 
 /// Reads a request; `remember`: generated turns are remembered.
@@ -55,14 +56,17 @@ pub(crate) fn read(info: &ModelInfo, request: Request, remember: bool) -> Result
     let overrides = SamplingOverrides { logprobs: request.logprobs, ..request.sampling };
     let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.problem()))?;
     check_biases(info, overrides.logit_bias.as_deref().unwrap_or_default())?;
-    let text = |segments: &[Segment]| {
+    let text = |segments: &[Segment], trims| {
         let joined = join(info, segments)?;
-        let names = remember.then(|| digests(&joined)).map(|(beginnings, open)| Names { beginnings, open });
+        let names = remember.then(|| digests(&joined)).map(|(beginnings, open)| Names { beginnings, open, trims });
         Ok(ReadPrompt::Text(joined, names))
     };
     let prompt = match request.prompt {
-        Prompt::Chat(chat) => text(&segments(info, &chat)?)?,
-        Prompt::Text(prompt) => text(&[Segment { text: prompt, specials: Specials::Parse }])?,
+        Prompt::Chat(chat) => {
+            let trims = info.template_capabilities.as_ref().is_some_and(|template| template.past_turns.trimmed);
+            text(&segments(info, &chat)?, trims)?
+        }
+        Prompt::Text(prompt) => text(&[Segment { text: prompt, specials: Specials::Parse }], false)?,
         Prompt::Tokens(tokens) => ReadPrompt::Tokens(tokens),
     };
     Ok(Read {
@@ -95,7 +99,8 @@ impl Read {
             ReadPrompt::Text(joined, names) => {
                 let base = recalled.as_ref().map(|recalled| recalled.digest);
                 let tokens = ids(info, &joined, recalled).map_err(internal)?;
-                let turn = names.map(|names| TurnSeed { open: names.open, tokens: tokens.clone(), base });
+                let seed = |Names { open, trims, .. }| TurnSeed { open, tokens: tokens.clone(), base, trims };
+                let turn = names.map(seed);
                 (tokens, turn)
             }
         };

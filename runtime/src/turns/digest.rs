@@ -49,17 +49,37 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// The digest of the prompt and a text behind it.
+    /// Goes on with a text.
+    pub(crate) fn text(&mut self, text: &str) {
+        self.rest.push_str(text);
+    }
+
+    /// Goes on with a control token.
     ///
     /// # Errors
-    /// A text that is too long to be encoded.
-    pub(crate) fn and(mut self, text: &str, tokenizer: &Tokenizer) -> Result<Digest, TokenizerError> {
+    /// A text before it that is too long to be encoded.
+    pub(crate) fn control(&mut self, id: u32, tokenizer: &Tokenizer) -> Result<(), TokenizerError> {
+        self.read_rest(tokenizer)?;
+        self.reader.special(id);
+        Ok(())
+    }
+
+    /// Names all of it.
+    ///
+    /// # Errors
+    /// As [`Open::control`].
+    pub(crate) fn close(mut self, tokenizer: &Tokenizer) -> Result<Digest, TokenizerError> {
+        self.read_rest(tokenizer)?;
+        Ok(self.reader.digest())
+    }
+
+    fn read_rest(&mut self, tokenizer: &Tokenizer) -> Result<(), TokenizerError> {
         // No control token is in the rest, or it would end there: what spells one was typed.
-        let segment = Segment { text: self.rest + text, specials: Specials::Plain };
+        let segment = Segment { text: std::mem::take(&mut self.rest), specials: Specials::Plain };
         let joined = tokenizer.join(&[segment])?;
         let rest = self.reader.read(&joined, drop);
         self.reader.text(rest);
-        Ok(self.reader.digest())
+        Ok(())
     }
 }
 
@@ -81,7 +101,9 @@ mod tests {
     }
 
     fn turn(segments: &[(&str, Specials)], text: &str) -> Digest {
-        digests(&prompt(segments)).1.and(text, &tokenizer()).unwrap()
+        let mut open = digests(&prompt(segments)).1;
+        open.text(text);
+        open.close(&tokenizer()).unwrap()
     }
 
     #[test]
@@ -97,6 +119,16 @@ mod tests {
         let answer = turn(&[("<s>a<", Specials::Parse)], "t>b");
         let (next, _) = digests(&prompt(&[("<s>a<t>b<s>", Specials::Parse)]));
         assert_eq!(next.last(), Some(&answer), "<t> is user-defined and begins in the prompt");
+    }
+
+    #[test]
+    fn control_tokens_of_answers_count_where_the_template_writes_them() {
+        let mut open = digests(&prompt(&[("<s>a", Specials::Parse)])).1;
+        open.text("b");
+        open.control(0, &tokenizer()).unwrap();
+        open.text("a");
+        let (next, _) = digests(&prompt(&[("<s>ab<s>a<s>", Specials::Parse)]));
+        assert_eq!(next.last(), Some(&open.close(&tokenizer()).unwrap()));
     }
 
     #[test]

@@ -7,14 +7,14 @@ use super::Digest;
 /// Most that is remembered. A token takes four bytes.
 const MAX_TOKENS: usize = 8 << 20;
 
-/// What a turn's entries take beside its tokens, as tokens.
-const TURN_TOKENS: usize = 32;
+/// What a name takes, as tokens.
+const NAME_TOKENS: usize = 32;
 
 /// A conversation up to the end of a generated turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// Of all up to the turn's end.
-    pub(crate) digest: Digest,
+    /// Of all up to the turn's end, by what later prompts may write there.
+    pub(crate) names: Vec<Digest>,
     /// All of these tokens.
     pub(crate) tokens: Vec<u32>,
     /// The remembered turn that its prompt was found to begin with.
@@ -33,17 +33,17 @@ pub(crate) struct Recalled {
 }
 
 /// The tokens of a conversation, which grows as its last turn is gone on from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Conversation {
     tokens: Vec<u32>,
-    /// Where its turns end, rising; the last is the end of the tokens.
-    ends: Vec<(Digest, usize)>,
+    /// The names of its turns. Some may have come to name another conversation.
+    names: Vec<Digest>,
     last_used: u64,
 }
 
 impl Conversation {
     fn cost(&self) -> usize {
-        self.tokens.len() + self.ends.len() * TURN_TOKENS
+        self.tokens.len() + self.names.len() * NAME_TOKENS
     }
 }
 
@@ -94,11 +94,8 @@ impl TurnMemory {
         let id = match self.known(&turn).or_else(|| self.grow(&turn)) {
             Some(id) => id,
             None => {
-                self.cost += turn.tokens.len() + TURN_TOKENS;
-                let ends = vec![(turn.digest, turn.tokens.len())];
-                let place = Place { conversation: now, end: turn.tokens.len() };
-                self.turns.insert(turn.digest, place);
-                self.conversations.insert(now, Conversation { tokens: turn.tokens, ends, last_used: now });
+                self.conversations.insert(now, Conversation { last_used: now, ..Conversation::default() });
+                self.append(now, &turn);
                 now
             }
         };
@@ -108,7 +105,7 @@ impl TurnMemory {
 
     /// The conversation that has this turn with these tokens.
     fn known(&self, turn: &Turn) -> Option<u64> {
-        let place = self.turns.get(&turn.digest)?;
+        let place = self.turns.get(turn.names.first()?)?;
         let tokens = self.conversations.get(&place.conversation)?.tokens.get(..place.end)?;
         (tokens == turn.tokens).then_some(place.conversation)
     }
@@ -116,14 +113,22 @@ impl TurnMemory {
     /// Appends a turn to the conversation whose last turn it goes on from.
     fn grow(&mut self, turn: &Turn) -> Option<u64> {
         let place = *self.turns.get(&turn.base?)?;
-        let conversation = self.conversations.get_mut(&place.conversation)?;
-        let is_last = place.end == conversation.tokens.len();
-        let new = turn.tokens.strip_prefix(conversation.tokens.as_slice()).filter(|_| is_last)?;
-        self.cost += new.len() + TURN_TOKENS;
-        conversation.tokens.extend_from_slice(new);
-        conversation.ends.push((turn.digest, turn.tokens.len()));
-        self.turns.insert(turn.digest, Place { end: turn.tokens.len(), ..place });
-        Some(place.conversation)
+        let conversation = self.conversations.get(&place.conversation)?;
+        let grows = place.end == conversation.tokens.len() && turn.tokens.starts_with(&conversation.tokens);
+        grows.then(|| self.append(place.conversation, turn))
+    }
+
+    /// Lets a conversation go on with what it lacks of the turn.
+    fn append(&mut self, id: u64, turn: &Turn) -> u64 {
+        if let Some(conversation) = self.conversations.get_mut(&id) {
+            let before = conversation.cost();
+            conversation.tokens.extend(turn.tokens.iter().skip(conversation.tokens.len()));
+            conversation.names.extend(&turn.names);
+            self.cost += conversation.cost() - before;
+            let place = Place { conversation: id, end: turn.tokens.len() };
+            self.turns.extend(turn.names.iter().map(|name| (*name, place)));
+        }
+        id
     }
 
     fn forget(&mut self) {
@@ -132,8 +137,7 @@ impl TurnMemory {
             let Some(id) = oldest.map(|(id, _)| *id) else { break };
             let Some(conversation) = self.conversations.remove(&id) else { break };
             self.cost -= conversation.cost();
-            for (digest, _) in conversation.ends {
-                // It may have been remembered again, elsewhere.
+            for digest in conversation.names {
                 if self.turns.get(&digest).is_some_and(|place| place.conversation == id) {
                     self.turns.remove(&digest);
                 }
@@ -162,7 +166,7 @@ mod tests {
     }
 
     fn turn(turns: &[&str], tokens: &[u32], base: Option<Digest>) -> Turn {
-        Turn { digest: *named(turns).last().unwrap(), tokens: tokens.to_vec(), base }
+        Turn { names: vec![*named(turns).last().unwrap()], tokens: tokens.to_vec(), base }
     }
 
     #[test]
@@ -203,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_was_not_recalled_for_longest_is_forgotten() {
-        let mut memory = TurnMemory::holding(2 * (TURN_TOKENS + 2));
+        let mut memory = TurnMemory::holding(2 * (NAME_TOKENS + 2));
         memory.remember(turn(&["a"], &[1, 1], None));
         memory.remember(turn(&["b"], &[2, 2], None));
         memory.recall(&named(&["a"])).unwrap();
@@ -227,7 +231,7 @@ mod tests {
                 let base = memory.recall(before);
                 let mut tokens = base.as_ref().map_or(vec![9], |base| base.tokens.clone());
                 tokens.extend([draw, path.len() as u32]);
-                memory.remember(Turn { digest: *digest, tokens: tokens.clone(), base: base.map(|base| base.digest) });
+                memory.remember(Turn { names: vec![*digest], tokens: tokens.clone(), base: base.map(|base| base.digest) });
                 told.insert(*digest, tokens);
                 prop_assert!(memory.cost <= most);
                 prop_assert_eq!(memory.cost, memory.conversations.values().map(Conversation::cost).sum::<usize>());
@@ -236,8 +240,8 @@ mod tests {
                         prop_assert_eq!(&recalled.tokens, tokens);
                     }
                 }
-                let ends: usize = memory.conversations.values().map(|conversation| conversation.ends.len()).sum();
-                prop_assert!(memory.turns.len() <= ends);
+                let names: usize = memory.conversations.values().map(|conversation| conversation.names.len()).sum();
+                prop_assert!(memory.turns.len() <= names);
             }
         }
     }

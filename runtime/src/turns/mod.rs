@@ -27,9 +27,9 @@ pub(crate) mod testing {
 
     use bantam_text::{TokenType, Tokenizer, TokenizerSpec};
 
-    /// `<s>`, which is a control token, `<t>`, which is user-defined, single characters, and `ab`.
+    /// `<s>`, which is a control token, `<t>`, which is user-defined, single characters, `ab` and the space.
     pub(crate) fn tokenizer() -> Tokenizer {
-        let tokens = ["<s>", "<t>", "a", "b", "ab", "<", ">", "s", "t"];
+        let tokens = ["<s>", "<t>", "a", "b", "ab", "<", ">", "s", "t", "Ġ"];
         let token_type = |token: &&str| match *token {
             "<s>" => TokenType::Control,
             "<t>" => TokenType::UserDefined,

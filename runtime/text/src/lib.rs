@@ -11,7 +11,7 @@ pub use error::TokenizerError;
 pub use jiff::civil::DateTime;
 pub use stop::{StopMatcher, StopOutput};
 pub use template::{
-    Capabilities, ChatTemplate, EFFORT_LEVELS, EffortSetting, RESERVED_VARIABLES, RenderInput, TemplateError,
-    ThinkingSwitch, local_now, prepare_messages,
+    Capabilities, ChatTemplate, EFFORT_LEVELS, EffortSetting, PastTurns, RESERVED_VARIABLES, RenderInput,
+    TemplateError, ThinkingSwitch, local_now, prepare_messages,
 };
 pub use tokenizer::{Joined, Segment, Specials, StreamDecoder, TokenType, Tokenizer, TokenizerSpec};

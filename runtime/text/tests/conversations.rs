@@ -106,6 +106,33 @@ fn capabilities_are_those_of_the_published_models() {
 }
 
 #[test]
+fn what_becomes_of_past_turns_is_told() {
+    let those = |what: Option<&str>| {
+        let drifting = TEMPLATES.iter().filter(move |template| template.capabilities.past_turns.drift() == what);
+        drifting.map(|template| template.name.trim_end_matches(".jinja")).collect::<Vec<_>>()
+    };
+    let stay = [
+        "HuggingFaceTB-SmolLM3-3B",
+        "LFM2-8B-A1B",
+        "Qwen-Qwen2.5-7B-Instruct",
+        "Qwen3-Coder",
+        "SmolLM2-Instruct",
+        "deepseek-ai-DeepSeek-V4",
+        "deepseek-ai-DeepSeek-V4-Flash-0731",
+        "inclusionai-ling-3.0-flash",
+        "k2-horizon",
+    ];
+    let mut found = those(None);
+    found.sort_unstable();
+    assert_eq!(found, stay);
+    let trimmed =
+        ["google-gemma-3-it", "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct"].as_slice();
+    assert_eq!(those(Some("leaves out white space at the end of past turns")), trimmed);
+    assert_eq!(those(Some("writes past turns in another way than they are generated")), ["muse-glimmer"]);
+    assert_eq!(those(Some("leaves out past thinking")).len(), TEMPLATES.len() - stay.len() - trimmed.len() - 1);
+}
+
+#[test]
 fn a_system_message_anywhere_is_rendered() {
     for template in &*TEMPLATES {
         for role in ["system", "developer"] {

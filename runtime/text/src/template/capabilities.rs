@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::civil::DateTime;
 use serde_json::{Map, Value as Json, json};
 
-use super::{ChatTemplate, RenderInput, TemplateError};
+use super::{ChatTemplate, PastTurns, RenderInput, TemplateError};
 
 /// Steps that a template may take for one of the conversations.
 const STEPS: u64 = 50_000;
@@ -47,6 +47,8 @@ pub struct Capabilities {
     pub developer: bool,
     /// Reasoning of past turns before tool results is rendered.
     pub reasoning: bool,
+    /// What becomes of a turn once it is past.
+    pub past_turns: PastTurns,
     /// The variable that turns thinking on and off.
     pub thinking: Option<ThinkingSwitch>,
     /// The variable that sets how much the model thinks.
@@ -126,6 +128,7 @@ impl ChatTemplate {
         let string_content = probe.shows(vec![probe.message("user", MARK)]);
         probe.parts_only = !string_content;
         let thinking = probe.thinking();
+        let past_turns = probe.past_turns();
         // Where thinking can be turned on reasoning and effort may count only then.
         probe.variables = thinking.iter().map(|switch| (switch.variable.clone(), switch.on.clone())).collect();
         let hi = || probe.message("user", "hi");
@@ -144,6 +147,7 @@ impl ChatTemplate {
             developer: probe.shows(vec![probe.message("developer", MARK), hi()]),
             reasoning: probe.shows(vec![hi(), with_reasoning(probe.calls(1)), result()]),
             effort: probe.effort(),
+            past_turns,
             thinking,
         };
         probe.endless.take().map_or(Ok(capabilities), Err)
@@ -151,8 +155,8 @@ impl ChatTemplate {
 }
 
 /// Renders probes with one template.
-struct Probe<'a> {
-    template: &'a ChatTemplate,
+pub(super) struct Probe<'a> {
+    pub(super) template: &'a ChatTemplate,
     special_tokens: &'a BTreeMap<String, String>,
     /// Given to every rendering.
     variables: Map<String, Json>,
@@ -182,7 +186,7 @@ impl Probe<'_> {
         }
     }
 
-    fn prompt(&self, messages: Vec<Json>) -> Option<String> {
+    pub(super) fn prompt(&self, messages: Vec<Json>) -> Option<String> {
         self.render(messages, None, Map::new())
     }
 
@@ -205,7 +209,7 @@ impl Probe<'_> {
         if self.parts_only { json!([{"type": "text", "text": text}]) } else { json!(text) }
     }
 
-    fn message(&self, role: &str, text: &str) -> Json {
+    pub(super) fn message(&self, role: &str, text: &str) -> Json {
         let mut message = json!({"role": role, "content": self.content(text)});
         if let Some(fields) = message.as_object_mut().filter(|_| role == "tool") {
             fields.insert("tool_call_id".to_owned(), json!("call00000"));

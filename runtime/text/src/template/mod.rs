@@ -16,6 +16,7 @@ mod json;
 mod marked;
 mod messages;
 mod number;
+mod past;
 mod prepare;
 mod python;
 
@@ -28,6 +29,7 @@ use jiff::civil::DateTime;
 use messages::Marks;
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::{AutoEscape, Environment, State, Value};
+pub use past::PastTurns;
 pub use prepare::prepare_messages;
 
 /// The name under which the default template is known.
@@ -90,6 +92,11 @@ impl ChatTemplate {
             read.insert((*name).to_owned(), source);
         }
         Ok(Self { environment: engine::environment(), sources: read })
+    }
+
+    /// Whether the source of one of the templates has this text in it.
+    fn mentions(&self, text: &str) -> bool {
+        self.sources.values().any(|source| source.contains(text))
     }
 
     /// The prompt. `now` is what `strftime_now` tells: [`local_now`].

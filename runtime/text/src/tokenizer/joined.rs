@@ -71,21 +71,16 @@ impl Tokenizer {
         self.encode_found(prompt.text.get(start..).unwrap_or_default(), &found)
     }
 
-    /// How many of the first `ids` stand for a beginning of `text` that ends between two characters, and its bytes: the
-    /// longest such beginning. Control tokens stand for nothing.
+    /// How many of the first `ids` stream to a beginning of `text`, and its bytes: the longest such beginning. Control tokens
+    /// stand for nothing, and bytes that are no character for U+FFFD.
     pub fn spelling(&self, ids: &[u32], text: &str) -> (usize, usize) {
-        let (mut rest, mut longest) = (text.as_bytes(), (0, 0));
-        let mut strips = self.0.strips_leading_space;
+        let (mut rest, mut longest) = (text, (0, 0));
+        let mut decoder = self.stream(true);
         for (index, id) in ids.iter().enumerate() {
-            let mut bytes = self.token_bytes(*id, true);
-            if !bytes.is_empty() && std::mem::take(&mut strips) {
-                bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
-            }
-            let Some(behind) = rest.strip_prefix(bytes) else { break };
+            let Some(behind) = rest.strip_prefix(decoder.push(*id).as_str()) else { break };
             rest = behind;
-            let at = text.len() - rest.len();
-            if text.is_char_boundary(at) {
-                longest = (index + 1, at);
+            if decoder.is_whole() {
+                longest = (index + 1, text.len() - rest.len());
             }
         }
         longest

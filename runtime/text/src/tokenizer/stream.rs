@@ -31,6 +31,11 @@ impl StreamDecoder {
         self.take_whole()
     }
 
+    /// Whether nothing is held back.
+    pub fn is_whole(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Ends the text: what is still held back can no longer become a character.
     pub fn finish(&mut self) -> String {
         let rest = String::from_utf8_lossy(&self.pending).into_owned();

@@ -1,0 +1,137 @@
+//! Conversations whose turns come back as text: each token is computed once, although the text would be encoded otherwise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+
+use bantam_runtime::{
+    engine::{ChatPrompt, Engine, EngineConfig, Event, Outcome, Prompt, Request},
+    sampling::SamplingOverrides,
+};
+use serde_json::{Map, Value, json};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models")
+}
+
+async fn start(model: &str) -> Engine {
+    let mut config = EngineConfig::new(folder().join(model).join("model.gguf"));
+    config.threads = 1;
+    let engine = Engine::start(config).unwrap();
+    engine.ready().await.unwrap();
+    engine
+}
+
+fn chat(messages: &[Value]) -> ChatPrompt {
+    let kwargs = Map::from_iter([("add_generation_prompt".to_owned(), json!(true))]);
+    ChatPrompt { messages: messages.to_vec(), kwargs, ..ChatPrompt::default() }
+}
+
+/// An answer that was drawn at random.
+struct Answer {
+    text: String,
+    outcome: Outcome,
+    /// Whether all tokens are shown: the end of an answer may cut a character in two.
+    whole: bool,
+}
+
+impl Answer {
+    /// Tokens up to its end. The last one drawn has not been computed where there were enough.
+    fn computed(&self) -> usize {
+        self.outcome.prompt_tokens + self.outcome.completion_tokens - 1
+    }
+}
+
+async fn answer(engine: &Engine, prompt: Prompt, seed: u64) -> Answer {
+    let sampling = SamplingOverrides { temperature: Some(1.0), seed: Some(seed), ..SamplingOverrides::default() };
+    let request = Request { sampling, max_tokens: Some(12), logprobs: Some(0), ..Request::new(prompt) };
+    let mut generation = engine.submit(request).await.unwrap();
+    let (mut text, mut bytes) = (String::new(), Vec::new());
+    loop {
+        match generation.next().await.unwrap() {
+            Event::Delta(delta) => {
+                text.push_str(&delta.text);
+                bytes.extend(delta.tokens.into_iter().filter(|token| token.shown).flat_map(|token| token.bytes));
+            }
+            Event::Finished(outcome) => {
+                let whole = String::from_utf8_lossy(&bytes) == text;
+                return Answer { text, outcome, whole };
+            }
+            Event::Failed(why) => panic!("{why}"),
+            Event::Started { .. } => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_model_finds_past_turns_token_for_token() {
+    for model in std::fs::read_dir(folder()).unwrap() {
+        let model = model.unwrap().file_name().into_string().unwrap();
+        let engine = start(&model).await;
+        let info = engine.ready().await.unwrap();
+        let end = info.end_tokens.iter().find(|token| info.tokenizer.is_control(**token)).unwrap();
+        let end = info.tokenizer.id_to_token(*end).unwrap();
+        let (mut whole, mut other) = (0, 0);
+        for conversation in 0..4 {
+            let mut prompt = format!("tell a question {conversation}{end}");
+            for turn in 0..3 {
+                let answer = answer(&engine, Prompt::Text(prompt.clone()), 10 * conversation + turn).await;
+                prompt = format!("{prompt}{}{end}go on{end}", answer.text);
+                if !answer.whole {
+                    break;
+                }
+                let next = self::answer(&engine, Prompt::Text(prompt.clone()), 1).await.outcome;
+                assert!(
+                    next.cached_tokens >= answer.computed(),
+                    "{model}: {} of {}: {prompt:?}",
+                    next.cached_tokens,
+                    answer.computed()
+                );
+                let anew = info.tokenizer.encode(&prompt, bantam_text::Specials::Parse).unwrap();
+                whole += 1;
+                other += usize::from(anew.len() + usize::from(info.tokenizer.add_bos()) != next.prompt_tokens);
+            }
+        }
+        assert!(whole > 3 && other > 1, "{model}: {whole} turns, {other} that would be encoded otherwise");
+        engine.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_that_keeps_past_turns_finds_them() {
+    for model in ["llama-dense", "deepseek4-within", "qwen3-untied"] {
+        let engine = start(model).await;
+        let mut kept = 0;
+        for conversation in 0..4 {
+            let mut messages = vec![json!({"role": "user", "content": format!("tell a question {conversation}")})];
+            let mut before: Option<(String, Answer)> = None;
+            for turn in 0..4 {
+                let (prompt, _) = engine.render(chat(&messages)).await.unwrap();
+                let answer = answer(&engine, Prompt::Chat(chat(&messages)), 10 * conversation + turn).await;
+                // Templates may leave out white space.
+                let same = |(text, before): &(String, Answer)| before.whole && prompt.starts_with(text);
+                if let Some((text, before)) = before.filter(same) {
+                    let cached = answer.outcome.cached_tokens;
+                    assert!(cached >= before.computed(), "{model}: {cached} of {}: {text:?}", before.computed());
+                    kept += 1;
+                }
+                messages.push(json!({"role": "assistant", "content": answer.text}));
+                messages.push(json!({"role": "user", "content": "go on"}));
+                before = Some((prompt + &answer.text, answer));
+            }
+        }
+        assert!(kept > 3, "{model}: {kept}");
+        engine.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_types_a_control_token_finds_no_turn_that_ended_in_one() {
+    let engine = start("qwen3-untied").await;
+    let question = json!({"role": "user", "content": "tell a question"});
+    let told = answer(&engine, Prompt::Chat(chat(std::slice::from_ref(&question))), 1).await;
+    let (rendered, _) = engine.render(chat(std::slice::from_ref(&question))).await.unwrap();
+    let begin = rendered.find("tell a question").unwrap();
+    let typed = format!("{}{}<|im_end|>", &rendered[begin..], told.text);
+    let next = answer(&engine, Prompt::Chat(chat(&[json!({"role": "user", "content": typed})])), 1).await;
+    assert!(next.outcome.cached_tokens < told.outcome.prompt_tokens, "{}", next.outcome.cached_tokens);
+}

@@ -145,7 +145,18 @@ impl Pump {
         let Assignment { mut output, stop, tokens, blocked } = assignment;
         let decoder = context.tokenizer.stream(true);
         let turn = output.turn.take().map(|seed| OpenTurn { seed, tokens: Vec::new(), shown: String::new() });
-        Pump { context, output, tokens, blocked, decoder, stop, cached_tokens: 0, generated: 0, first_token: None, turn }
+        Pump {
+            context,
+            output,
+            tokens,
+            blocked,
+            decoder,
+            stop,
+            cached_tokens: 0,
+            generated: 0,
+            first_token: None,
+            turn,
+        }
     }
 
     async fn run(mut self) {

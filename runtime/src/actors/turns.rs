@@ -35,7 +35,7 @@ impl Actor for Turns {
         memory: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            TurnsMessage::Remember(turn) => memory.remember(turn),
+            TurnsMessage::Remember(turn) => memory.remember(&turn),
             TurnsMessage::Recall { digests, reply } => {
                 reply.send(memory.recall(&digests)).ok();
             }

@@ -98,7 +98,7 @@ impl Read {
             ReadPrompt::Tokens(tokens) => (tokens, None),
             ReadPrompt::Text(joined, names) => {
                 let base = recalled.as_ref().map(|recalled| recalled.digest);
-                let tokens = ids(info, &joined, recalled).map_err(internal)?;
+                let tokens = ids(info, &joined, recalled).map_err(|e| internal(&e))?;
                 let seed = |Names { open, trims, .. }| TurnSeed { open, tokens: tokens.clone(), base, trims };
                 let turn = names.map(seed);
                 (tokens, turn)
@@ -137,11 +137,11 @@ fn ids(info: &ModelInfo, joined: &Joined, recalled: Option<Recalled>) -> Result<
 /// If there is no template, or it refuses the conversation.
 pub(crate) fn render(info: &ModelInfo, chat: &ChatPrompt) -> Result<(String, Vec<u32>), Refusal> {
     let joined = join(info, &segments(info, chat)?)?;
-    let ids = ids(info, &joined, None).map_err(internal)?;
+    let ids = ids(info, &joined, None).map_err(|e| internal(&e))?;
     Ok((joined.text().to_owned(), ids))
 }
 
-fn internal(error: TokenizerError) -> Refusal {
+fn internal(error: &TokenizerError) -> Refusal {
     Refusal::Internal(error.to_string())
 }
 
@@ -234,7 +234,7 @@ fn check_bytes(info: &ModelInfo, bytes: usize) -> Result<(), Refusal> {
 
 fn join(info: &ModelInfo, segments: &[Segment]) -> Result<Joined, Refusal> {
     check_bytes(info, segments.iter().map(|segment| segment.text.len()).sum())?;
-    info.tokenizer.join(segments).map_err(internal)
+    info.tokenizer.join(segments).map_err(|e| internal(&e))
 }
 
 /// A template writes its own beginning-of-sequence token; where it does not and the vocabulary asks for one, it is added.

@@ -136,7 +136,8 @@ mod tests {
         let trusted = turn(&[("<s>ab<s>", Specials::Parse)], "ba");
         let typed = turn(&[("<s>ab", Specials::Parse), ("<s>", Specials::Plain)], "ba");
         assert_ne!(trusted, typed);
-        let (next, _) = digests(&prompt(&[("<s>ab", Specials::Parse), ("<s>", Specials::Plain), ("ba<s>", Specials::Parse)]));
+        let (next, _) =
+            digests(&prompt(&[("<s>ab", Specials::Parse), ("<s>", Specials::Plain), ("ba<s>", Specials::Parse)]));
         assert!(next.contains(&typed) && !next.contains(&trusted));
     }
 }

@@ -89,13 +89,13 @@ impl TurnMemory {
     }
 
     /// Remembers a turn. One that is remembered with other tokens is so no more.
-    pub(crate) fn remember(&mut self, turn: Turn) {
+    pub(crate) fn remember(&mut self, turn: &Turn) {
         let now = self.tick();
-        let id = match self.known(&turn).or_else(|| self.grow(&turn)) {
+        let id = match self.known(turn).or_else(|| self.grow(turn)) {
             Some(id) => id,
             None => {
                 self.conversations.insert(now, Conversation { last_used: now, ..Conversation::default() });
-                self.append(now, &turn);
+                self.append(now, turn);
                 now
             }
         };
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn the_longest_beginning_is_recalled() {
         let mut memory = TurnMemory::default();
-        memory.remember(turn(&["a"], &[1, 2], None));
+        memory.remember(&turn(&["a"], &[1, 2], None));
         let base = memory.recall(&named(&["a", "x"])).unwrap();
         assert_eq!((base.special, base.tokens.as_slice()), (0, [1, 2].as_slice()));
-        memory.remember(turn(&["a", "b"], &[1, 2, 3], Some(base.digest)));
+        memory.remember(&turn(&["a", "b"], &[1, 2, 3], Some(base.digest)));
         assert_eq!(memory.conversations.len(), 1, "the conversation has grown");
         assert_eq!(memory.recall(&named(&["a", "b", "b"])).unwrap().tokens, [1, 2, 3]);
         assert_eq!(memory.recall(&named(&["a", "a"])).unwrap().tokens, [1, 2]);
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn a_turn_that_is_told_anew_leaves_the_other_as_it_is() {
         let mut memory = TurnMemory::default();
-        memory.remember(turn(&["a"], &[1, 2], None));
+        memory.remember(&turn(&["a"], &[1, 2], None));
         let base = Some(named(&["a"])[0]);
-        memory.remember(turn(&["a", "b"], &[1, 2, 3], base));
-        memory.remember(turn(&["a", "t"], &[1, 2, 4, 5], base));
+        memory.remember(&turn(&["a", "b"], &[1, 2, 3], base));
+        memory.remember(&turn(&["a", "t"], &[1, 2, 4, 5], base));
         assert_eq!(memory.recall(&named(&["a", "b"])).unwrap().tokens, [1, 2, 3]);
         assert_eq!(memory.recall(&named(&["a", "t"])).unwrap().tokens, [1, 2, 4, 5]);
     }
@@ -197,21 +197,21 @@ mod tests {
     fn the_same_turn_again_takes_no_more() {
         let mut memory = TurnMemory::default();
         let again = turn(&["a"], &[1, 2], None);
-        memory.remember(again.clone());
+        memory.remember(&again);
         let cost = memory.cost;
-        memory.remember(again);
+        memory.remember(&again);
         assert_eq!(memory.cost, cost);
-        memory.remember(turn(&["a"], &[7], None));
+        memory.remember(&turn(&["a"], &[7], None));
         assert_eq!(memory.recall(&named(&["a"])).unwrap().tokens, [7], "the tokens drawn last");
     }
 
     #[test]
     fn what_was_not_recalled_for_longest_is_forgotten() {
         let mut memory = TurnMemory::holding(2 * (NAME_TOKENS + 2));
-        memory.remember(turn(&["a"], &[1, 1], None));
-        memory.remember(turn(&["b"], &[2, 2], None));
+        memory.remember(&turn(&["a"], &[1, 1], None));
+        memory.remember(&turn(&["b"], &[2, 2], None));
         memory.recall(&named(&["a"])).unwrap();
-        memory.remember(turn(&["t"], &[3, 3], None));
+        memory.remember(&turn(&["t"], &[3, 3], None));
         assert!(memory.recall(&named(&["b"])).is_none());
         assert!(memory.recall(&named(&["a"])).is_some() && memory.recall(&named(&["t"])).is_some());
     }
@@ -231,7 +231,7 @@ mod tests {
                 let base = memory.recall(before);
                 let mut tokens = base.as_ref().map_or(vec![9], |base| base.tokens.clone());
                 tokens.extend([draw, path.len() as u32]);
-                memory.remember(Turn { names: vec![*digest], tokens: tokens.clone(), base: base.map(|base| base.digest) });
+                memory.remember(&Turn { names: vec![*digest], tokens: tokens.clone(), base: base.map(|base| base.digest) });
                 told.insert(*digest, tokens);
                 prop_assert!(memory.cost <= most);
                 prop_assert_eq!(memory.cost, memory.conversations.values().map(Conversation::cost).sum::<usize>());

@@ -43,7 +43,8 @@ impl Probe<'_> {
         let Some(before) = self.prompt(vec![self.message("user", "hi")]) else { return PastTurns::default() };
         let is_kept = |turn: &String| {
             // Some templates spare the last past turn.
-            let turns = [("user", "hi"), ("assistant", turn), ("user", "go on"), ("assistant", ANSWER), ("user", "bye")];
+            let turns =
+                [("user", "hi"), ("assistant", turn), ("user", "go on"), ("assistant", ANSWER), ("user", "bye")];
             let prompt = self.prompt(turns.iter().map(|(role, text)| self.message(role, text)).collect());
             prompt.is_some_and(|prompt| prompt.starts_with(&format!("{before}{turn}")))
         };

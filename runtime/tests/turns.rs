@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use bantam_runtime::{
-    engine::{ChatPrompt, Engine, EngineConfig, Event, Outcome, Prompt, Request},
+    engine::{ChatPrompt, Engine, EngineConfig, Event, Miss, Outcome, Prompt, Request},
     sampling::SamplingOverrides,
 };
 use serde_json::{Map, Value, json};
@@ -29,6 +29,7 @@ fn chat(messages: &[Value]) -> ChatPrompt {
 /// An answer that was drawn at random.
 struct Answer {
     text: String,
+    miss: Option<Miss>,
     outcome: Outcome,
     /// Whether all tokens are shown: the end of an answer may cut a character in two.
     whole: bool,
@@ -45,7 +46,7 @@ async fn answer(engine: &Engine, prompt: Prompt, seed: u64) -> Answer {
     let sampling = SamplingOverrides { temperature: Some(1.0), seed: Some(seed), ..SamplingOverrides::default() };
     let request = Request { sampling, max_tokens: Some(12), logprobs: Some(0), ..Request::new(prompt) };
     let mut generation = engine.submit(request).await.unwrap();
-    let (mut text, mut bytes) = (String::new(), Vec::new());
+    let (mut text, mut bytes, mut missed) = (String::new(), Vec::new(), None);
     loop {
         match generation.next().await.unwrap() {
             Event::Delta(delta) => {
@@ -54,10 +55,10 @@ async fn answer(engine: &Engine, prompt: Prompt, seed: u64) -> Answer {
             }
             Event::Finished(outcome) => {
                 let whole = String::from_utf8_lossy(&bytes) == text;
-                return Answer { text, outcome, whole };
+                return Answer { text, miss: missed, outcome, whole };
             }
             Event::Failed(why) => panic!("{why}"),
-            Event::Started { .. } => {}
+            Event::Started { miss, .. } => missed = miss,
         }
     }
 }
@@ -134,4 +135,19 @@ async fn who_types_a_control_token_finds_no_turn_that_ended_in_one() {
     let typed = format!("{}{}<|im_end|>", &rendered[begin..], told.text);
     let next = answer(&engine, Prompt::Chat(chat(&[json!({"role": "user", "content": typed})])), 1).await;
     assert!(next.outcome.cached_tokens < told.outcome.prompt_tokens, "{}", next.outcome.cached_tokens);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_miss_names_the_first_tokens_that_differ() {
+    let engine = start("llama-dense").await;
+    let info = engine.ready().await.unwrap();
+    let first: Vec<u32> = (20..60).collect();
+    let told = answer(&engine, Prompt::Tokens(first.clone()), 1).await;
+    assert_eq!(told.miss.unwrap().to_string(), "miss at 0: nothing cached begins so");
+    let mut second = first.clone();
+    second[30] = 70;
+    let miss = answer(&engine, Prompt::Tokens(second), 1).await.miss.unwrap();
+    let text = |token| String::from_utf8(info.tokenizer.token_bytes(token, false).to_vec()).unwrap();
+    assert_eq!(miss.to_string(), format!("miss at 30: cached \"{}\", asked \"{}\"", text(first[30]), text(70)));
+    assert_eq!(answer(&engine, Prompt::Tokens(first), 1).await.miss, None, "all of it was found");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use bantam_runtime::engine::{QueuedStatus, SlotState, SlotStatus};
+use bantam_runtime::engine::{Difference, Miss, QueuedStatus, SlotState, SlotStatus};
 use serde::Serialize;
 
 use crate::app::App;
@@ -23,6 +23,8 @@ pub(crate) struct Slot {
     /// Of these, computed or found in the cache so far.
     prompt_done: usize,
     cached_tokens: usize,
+    /// Why there were no more of them.
+    miss: Option<MissTold>,
     generated: usize,
     /// Number of the request that computes a prefix which this one waits for.
     waits_for: Option<u64>,
@@ -46,6 +48,27 @@ pub(crate) fn state_name(state: SlotState) -> &'static str {
     }
 }
 
+/// Where the cached beginning of a prompt ended, and why.
+#[derive(Serialize)]
+struct MissTold {
+    /// Index of the first token that had to be computed.
+    at: usize,
+    /// Tokens that cached prompts begin with alike.
+    known: usize,
+    /// The text of the token behind these in what is cached, and in the prompt.
+    cached: Option<String>,
+    asked: Option<String>,
+    why: String,
+}
+
+impl MissTold {
+    fn new(miss: &Miss) -> Self {
+        let texts = miss.differs.clone().map(|Difference { cached, asked }| (cached, asked));
+        let (cached, asked) = texts.unzip();
+        MissTold { at: miss.at, known: miss.known, cached, asked, why: miss.why() }
+    }
+}
+
 impl Slot {
     fn new(slot: &SlotStatus, context: usize) -> Self {
         Slot {
@@ -57,6 +80,7 @@ impl Slot {
             prompt_tokens: slot.prompt_tokens,
             prompt_done: slot.prompt_done,
             cached_tokens: slot.cached_tokens,
+            miss: slot.miss.as_ref().map(MissTold::new),
             generated: slot.generated,
             waits_for: slot.waits_for,
             shares_with: slot.shares_with,

@@ -16,6 +16,7 @@ pub(crate) struct PendingRow {
     arrived: Instant,
     prompt_tokens: usize,
     cached_tokens: Option<usize>,
+    miss: Option<String>,
     first_token: Option<Duration>,
     end: End,
 }
@@ -36,6 +37,7 @@ impl PendingRow {
             arrived: arrival.0,
             prompt_tokens,
             cached_tokens: None,
+            miss: None,
             first_token: None,
             end: End::Open,
         }
@@ -44,7 +46,8 @@ impl PendingRow {
     /// Takes note of what happened.
     pub(crate) fn observe(&mut self, event: &Event) {
         match event {
-            Event::Started { cached_tokens } => {
+            Event::Started { cached_tokens, miss } => {
+                self.miss = miss.as_ref().filter(|_| self.log.is_verbose()).map(ToString::to_string);
                 self.cached_tokens = Some(*cached_tokens);
                 self.first_token = Some(self.arrived.elapsed());
             }
@@ -64,6 +67,7 @@ impl PendingRow {
             completion_tokens: None,
             decode: None,
             ending: Ending::Gone,
+            note: self.miss.clone(),
             total: self.arrived.elapsed(),
         };
         match &self.end {
@@ -92,6 +96,8 @@ impl Drop for PendingRow {
 #[cfg(test)]
 mod tests {
     use bantam_runtime::engine::Failure;
+
+    use bantam_runtime::engine::{Difference, Miss};
 
     use super::super::{LogLevel, testing};
     use super::*;
@@ -122,8 +128,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_finished_generation_tells_its_figures() {
-        let events = [Event::Started { cached_tokens: 5 }, Event::Finished(outcome())];
+        let differs = Some(Difference { cached: "a".into(), asked: "b".into() });
+        let miss = Some(Miss { at: 5, known: 5, differs });
+        let events = [Event::Started { cached_tokens: 5, miss }, Event::Finished(outcome())];
+        let verbose = words(LogLevel::Verbose, &events).await.join(" ");
+        assert!(verbose.ends_with("miss at 5: cached \"a\", asked \"b\""), "{verbose}");
         let words = words(LogLevel::Normal, &events).await;
+        assert!(!words.contains(&"miss".to_owned()));
         assert_eq!(words[..3], ["/v1/chat/completions", "10", "50%"]);
         assert_eq!(words[4..7], ["3", "20.0", "length"]);
     }

@@ -43,6 +43,7 @@ pub(crate) async fn log_requests(State(app): State<App>, mut request: Request, n
             completion_tokens: None,
             decode: None,
             ending,
+            note: None,
             total: arrival.0.elapsed(),
         });
     }

@@ -67,6 +67,8 @@ pub(crate) struct Row {
     /// From the first token to the last.
     pub(crate) decode: Option<Duration>,
     pub(crate) ending: Ending,
+    /// Said behind the columns.
+    pub(crate) note: Option<String>,
     pub(crate) total: Duration,
 }
 
@@ -96,8 +98,8 @@ impl Row {
             &self.ending.word(),
             &duration(self.total),
         ]);
-        if let Some(reason) = self.ending.reason() {
-            let _ = write!(line, "  {}", shorten(reason, REASON_WIDTH));
+        for said in [self.ending.reason(), self.note.as_deref()].into_iter().flatten() {
+            let _ = write!(line, "  {}", shorten(said, REASON_WIDTH));
         }
         if colour && self.ending.is_failure() { format!("{RED}{line}{RESET}") } else { line }
     }
@@ -175,6 +177,7 @@ mod tests {
             completion_tokens: Some(313),
             decode: Some(Duration::from_secs(8)),
             ending,
+            note: None,
             total: Duration::from_millis(8_440),
         }
     }

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn pauses_are_those_between_pieces() {
         let piece = Event::Delta(Delta::default());
-        let lines = told(&[Event::Started { cached_tokens: 0 }, piece.clone(), piece.clone(), piece]);
+        let lines = told(&[Event::Started { cached_tokens: 0, miss: None }, piece.clone(), piece.clone(), piece]);
         assert!(has(&lines, "vllm:time_to_first_token_seconds_count 1"), "{lines:?}");
         assert!(has(&lines, "vllm:inter_token_latency_seconds_count 2"), "{lines:?}");
         assert!(has(&lines, "vllm:time_per_output_token_seconds_count 2"), "the older name tells the same");

@@ -123,8 +123,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_has_one_role_its_pieces_one_finish_and_the_end() {
-        let events =
-            vec![Event::Started { cached_tokens: 4 }, text("He"), text(""), text("llo"), finished(FinishReason::Stop)];
+        let events = vec![
+            Event::Started { cached_tokens: 4, miss: None },
+            text("He"),
+            text(""),
+            text("llo"),
+            finished(FinishReason::Stop),
+        ];
         let chunks = stream(events, false).await;
         assert_eq!(chunks.len(), 5);
         let (done, chunks) = chunks.split_last().unwrap();
@@ -142,7 +147,8 @@ mod tests {
 
     #[tokio::test]
     async fn usage_comes_once_and_last_where_it_is_asked_for() {
-        let chunks = stream(vec![Event::Started { cached_tokens: 4 }, finished(FinishReason::Length)], true).await;
+        let chunks =
+            stream(vec![Event::Started { cached_tokens: 4, miss: None }, finished(FinishReason::Length)], true).await;
         let [role, finish, usage, done] = chunks.as_slice() else { panic!("{chunks:?}") };
         assert_eq!((&role["usage"], &finish["usage"]), (&json!(null), &json!(null)));
         assert!(role.get("usage").is_some());

@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_is_the_echo_the_pieces_the_finish_and_the_usage() {
-        let events = vec![Event::Started { cached_tokens: 0 }, text("b"), finished(FinishReason::Length)];
+        let events = vec![Event::Started { cached_tokens: 0, miss: None }, text("b"), finished(FinishReason::Length)];
         let pieces = stream(events, Some("a")).await;
         let texts: Vec<_> = pieces.iter().filter_map(|p| p["choices"][0]["text"].as_str()).collect();
         assert_eq!(texts, ["a", "b", ""]);

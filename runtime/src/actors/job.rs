@@ -6,7 +6,7 @@ use bantam_text::StopMatcher;
 use tokio::sync::mpsc;
 
 use crate::{
-    engine::{CancelFlag, Event, Failure, Place},
+    engine::{CancelFlag, Event, Failure, Miss, Place},
     sampling::{Sampled, Sampler},
     turns::TurnSeed,
 };
@@ -94,7 +94,7 @@ pub(crate) struct CapturedRow {
 #[derive(Debug)]
 pub(crate) enum TokenEvent {
     /// The prompt is done.
-    Started { cached_tokens: usize },
+    Started { cached_tokens: usize, miss: Option<Miss> },
     /// One more token.
     Token(Sampled),
     /// The sequence ended; `end_token`: on an end token, which is not part of the answer.

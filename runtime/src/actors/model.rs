@@ -290,6 +290,7 @@ impl ModelState {
             max_logit_rows: self.max_logit_rows,
             context: self.info.context,
             end_tokens: self.info.end_tokens.clone(),
+            tokenizer: self.info.tokenizer.clone(),
             resumes_anywhere: self.cache.resumes_anywhere(),
             history: self.history,
             minimum: self.cache.minimum.clone(),

@@ -168,10 +168,10 @@ impl Pump {
     async fn serve(&mut self) {
         while let Some(event) = self.next_token().await {
             let done = match event {
-                TokenEvent::Started { cached_tokens } => {
+                TokenEvent::Started { cached_tokens, miss } => {
                     self.cached_tokens = cached_tokens;
                     self.first_token = Some(Instant::now());
-                    self.send(Event::Started { cached_tokens }).await
+                    self.send(Event::Started { cached_tokens, miss }).await
                 }
                 TokenEvent::Token(sampled) => match self.token(sampled).await {
                     Ok(true) => return,

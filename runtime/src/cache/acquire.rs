@@ -8,6 +8,7 @@ use super::{
     lease::{Cursor, Lease},
     pool::Page,
     slots::RecurrentLease,
+    state_cache::Acquired,
     tree::{Path, Tree, first_page},
 };
 
@@ -74,9 +75,9 @@ fn longest(covers: &[Cover<'_>], limit: usize) -> usize {
 }
 
 impl Tree {
-    /// Leases the longest prefix of `tokens`, of at most `at_most`, that every group can go on after. Returns how many
-    /// tokens are known to the tree as well, whether or not their state is.
-    pub(super) fn acquire(&mut self, namespace: u64, tokens: &[u32], at_most: usize) -> (Lease, usize) {
+    /// Leases the longest prefix of `tokens`, of at most `at_most`, that every group can go on after. Tells how many tokens
+    /// are known to the tree as well, whether or not their state is.
+    pub(super) fn acquire(&mut self, namespace: u64, tokens: &[u32], at_most: usize) -> Acquired {
         let path = self.walk(namespace, tokens);
         let limit = path.tokens.min(at_most);
         let covers: Vec<Cover<'_>> = (0..self.groups.len()).map(|g| Cover::new(self, &path, g, limit)).collect();
@@ -93,8 +94,9 @@ impl Tree {
         };
         let page = |group: usize, index: usize| covers.get(group)?.pages.get(index)?.map(|(page, _)| page.clone());
         let mut lease = Lease::shared(Arc::clone(&self.groups), namespace, len, recurrent, page);
+        let other = self.behind(namespace, &path).filter(|_| path.tokens < tokens.len());
         self.stand(&mut lease, &path);
-        (lease, path.tokens)
+        Acquired { lease, branch: path.tokens, other }
     }
 
     /// Pins the node where a lease's tokens end, which is made if they end inside one.

@@ -20,6 +20,8 @@ pub struct Acquired {
     /// Tokens that other requests began with alike, at least the lease's length. A sequence that is computed exactly so
     /// far and published there with [`Resume::Keep`] can be resumed by the next request that branches off there.
     pub branch: usize,
+    /// The token that a sequence seen before has behind these, where this one has another.
+    pub other: Option<u32>,
 }
 
 /// Room without which a sequence is not to begin.
@@ -154,9 +156,9 @@ impl StateCache {
     ///
     /// To get logits at least one token must be computed: `at_most` is then `tokens.len() - 1`.
     pub fn acquire(&mut self, namespace: u64, tokens: &[u32], at_most: usize) -> Acquired {
-        let (lease, branch) = self.tree.acquire(namespace, tokens, at_most);
-        self.count_lookup(tokens, &lease);
-        Acquired { lease, branch }
+        let acquired = self.tree.acquire(namespace, tokens, at_most);
+        self.count_lookup(tokens, &acquired.lease);
+        acquired
     }
 
     /// The same if there is room for what is reserved.
@@ -167,12 +169,12 @@ impl StateCache {
         at_most: usize,
         reserve: Option<&Reserve>,
     ) -> Option<Acquired> {
-        let (lease, branch) = self.tree.acquire(namespace, tokens, at_most);
-        if reserve.is_some_and(|reserve| !self.has_room_for(&lease, reserve)) {
+        let acquired = self.tree.acquire(namespace, tokens, at_most);
+        if reserve.is_some_and(|reserve| !self.has_room_for(&acquired.lease, reserve)) {
             return None;
         }
-        self.count_lookup(tokens, &lease);
-        Some(Acquired { lease, branch })
+        self.count_lookup(tokens, &acquired.lease);
+        Some(acquired)
     }
 
     fn has_room_for(&mut self, lease: &Lease, Reserve { tokens, beside }: &Reserve) -> bool {
@@ -210,7 +212,7 @@ impl StateCache {
     /// # Errors
     /// If it is unsettled and there is no slot to settle it in.
     pub fn export(&mut self, namespace: u64, tokens: &[u32]) -> Result<Lease, NoRoom> {
-        let (mut lease, _) = self.tree.acquire(namespace, tokens, tokens.len());
+        let mut lease = self.tree.acquire(namespace, tokens, tokens.len()).lease;
         if lease.unsettled() {
             self.provide_slot(&mut lease)?;
         }
@@ -222,7 +224,7 @@ impl StateCache {
     /// # Errors
     /// If all pages or slots are in use.
     pub fn import(&mut self, namespace: u64, len: usize) -> Result<Lease, NoRoom> {
-        let (mut lease, _) = self.tree.acquire(namespace, &[], 0);
+        let mut lease = self.tree.acquire(namespace, &[], 0).lease;
         self.make_room(&lease.claimed(len))?;
         self.provide_slot(&mut lease)?;
         lease.claim(len, &mut self.pools)?;

@@ -170,6 +170,14 @@ impl Tree {
         path
     }
 
+    /// The token that follows a path in the tree; of several the one whose node was used last.
+    pub(super) fn behind(&self, namespace: u64, path: &Path) -> Option<u32> {
+        let last = path.nodes.last().or_else(|| self.roots.get(&namespace))?;
+        let node = &self.nodes[*last];
+        let used_last = || node.children.iter().max_by_key(|(_, child)| self.nodes[**child].last_used);
+        node.tokens.get(path.tokens - node.start).or_else(|| used_last().map(|(token, _)| token)).copied()
+    }
+
     /// Splits a node before token `at` of the sequence, inside it. The lower part keeps the id and the pins; the id of
     /// the upper part is returned.
     pub(super) fn split(&mut self, id: NodeId, at: usize) -> NodeId {

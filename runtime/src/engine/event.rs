@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Miss;
+
 /// Something that happened to a generation.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -9,6 +11,8 @@ pub enum Event {
     Started {
         /// Tokens of the prompt that were found in the cache.
         cached_tokens: usize,
+        /// Why there were no more of them.
+        miss: Option<Miss>,
     },
     /// More of the answer: whole UTF-8, no part of a stop text.
     Delta(Delta),

@@ -6,7 +6,7 @@ use bantam_text::{Capabilities, ChatTemplate, Tokenizer};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, time::Duration};
 
-use super::SamplingDefaults;
+use super::{Miss, SamplingDefaults};
 use crate::snapshot::SnapshotKey;
 
 /// Whether requests can be served.
@@ -94,7 +94,7 @@ pub enum SlotState {
 }
 
 /// One slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SlotStatus {
     /// Number of the slot.
     pub id: usize,
@@ -108,6 +108,8 @@ pub struct SlotStatus {
     pub prompt_done: usize,
     /// Of these, found in the cache.
     pub cached_tokens: usize,
+    /// Why there were no more of them.
+    pub miss: Option<Miss>,
     /// Tokens generated so far.
     pub generated: usize,
     /// The request that is computing a prefix which this one waits for.
@@ -130,6 +132,7 @@ impl SlotStatus {
             prompt_tokens: 0,
             prompt_done: 0,
             cached_tokens: 0,
+            miss: None,
             generated: 0,
             waits_for: None,
             shares_with: None,

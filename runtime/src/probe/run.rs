@@ -61,7 +61,7 @@ impl Run {
         let mut cached = 0;
         loop {
             match self.generation.next().await {
-                Some(Event::Started { cached_tokens }) => cached = cached_tokens,
+                Some(Event::Started { cached_tokens, .. }) => cached = cached_tokens,
                 Some(Event::Delta(_)) => {}
                 Some(Event::Failed(why)) => return Err(ProbeError::Failed(why.to_string())),
                 Some(Event::Finished(_)) | None => break,

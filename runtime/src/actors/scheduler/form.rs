@@ -17,7 +17,7 @@ use crate::{
         kv::{KvMessage, LeaseWork},
     },
     cache::{Acquired, Reserve},
-    engine::Failure,
+    engine::{Difference, Failure, Miss},
 };
 
 /// Pages are asked for so many tokens at a time, so that most decoding steps need none.
@@ -185,8 +185,11 @@ impl SchedulerState {
         let reserve = beside.map(|beside| Reserve { tokens: sequence.sure_length(), beside });
         let tokens = sequence.tokens.clone();
         let found = ractor::call!(self.arguments.kv, |reply| KvMessage::Acquire { tokens, at_most, reserve, reply })?;
-        let Some(Acquired { lease, branch }) = found else { return Ok(false) };
+        let Some(Acquired { lease, branch, other }) = found else { return Ok(false) };
         if !sequence.started {
+            let tokens = other.zip(sequence.tokens.get(branch).copied());
+            let differs = tokens.map(|(cached, asked)| Difference::new(cached, asked, &self.arguments.tokenizer));
+            sequence.miss = Miss::new(lease.len(), branch, at_most, differs);
             sequence.cached = lease.len().min(sequence.prompt_len);
             self.figures.reused_tokens += sequence.cached as u64;
         }

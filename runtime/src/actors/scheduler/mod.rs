@@ -22,6 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bantam_text::Tokenizer;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc;
 
@@ -81,6 +82,8 @@ pub(crate) struct SchedulerArguments {
     /// Longest sequence.
     pub(crate) context: usize,
     pub(crate) end_tokens: Vec<u32>,
+    /// To name tokens.
+    pub(crate) tokenizer: Tokenizer,
     /// Whether a sequence can be resumed at any token, not only where its state was kept.
     pub(crate) resumes_anywhere: bool,
     /// Tokens before its rows that a sequence's step names.
@@ -304,6 +307,7 @@ impl SchedulerState {
             prompt_len: job.tokens.len(),
             tokens: job.tokens,
             cached: 0,
+            miss: None,
             lease: None,
             cuts: points,
             waits: None,

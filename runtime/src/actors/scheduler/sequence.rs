@@ -14,7 +14,7 @@ use super::cuts::Cuts;
 use crate::{
     actors::job::{Capture, Deadline, TokenEvent},
     cache::{Lease, Resume},
-    engine::{CancelFlag, SlotState, SlotStatus},
+    engine::{CancelFlag, Miss, SlotState, SlotStatus},
     sampling::{Sampled, Sampler},
 };
 
@@ -44,6 +44,8 @@ pub(crate) struct Sequence {
     pub(crate) prompt_len: usize,
     /// Tokens found in the cache when the sequence began.
     pub(crate) cached: usize,
+    /// Why there were no more.
+    pub(crate) miss: Option<Miss>,
     /// Its state; none before its first step and after it was displaced.
     pub(crate) lease: Option<Lease>,
     /// Where its steps end, so that others can go on from there.
@@ -160,7 +162,7 @@ impl Sequence {
         }
         self.started = true;
         self.decoding_since = Some(Instant::now());
-        self.tell(TokenEvent::Started { cached_tokens: self.cached })
+        self.tell(TokenEvent::Started { cached_tokens: self.cached, miss: self.miss.clone() })
     }
 
     pub(crate) fn status(&self) -> SlotStatus {
@@ -177,6 +179,7 @@ impl Sequence {
             prompt_tokens: self.prompt_len,
             prompt_done: self.done().min(self.prompt_len),
             cached_tokens: self.cached,
+            miss: self.miss.clone(),
             generated: self.generated(),
             waits_for: self.waits.map(|wait| wait.request),
             shares_with: self.shares_with,

@@ -222,8 +222,9 @@ impl ModelState {
     }
 
     async fn replace_slot(&mut self, myself: &ActorRef<ModelMessage>, id: usize) -> Result<(), ActorProcessingErr> {
-        let Some(scheduler) = self.children.as_ref().map(|children| children.scheduler.clone()) else { return Ok(()) };
-        let slot = self.slot(id, &scheduler, myself).await?;
+        let Some(children) = &self.children else { return Ok(()) };
+        let (scheduler, turns) = (children.scheduler.clone(), children.turns.clone());
+        let slot = self.slot(id, &scheduler, &turns, myself).await?;
         if let Some(place) = self.children.as_mut().and_then(|children| children.slots.get_mut(id)) {
             *place = slot.clone();
         }
@@ -373,6 +374,7 @@ impl Children {
             Who::Executor => self.executor.cast(ExecutorMessage::Fail)?,
             Who::Kv => self.kv.cast(KvMessage::Fail)?,
             Who::Scheduler => self.scheduler.cast(SchedulerMessage::Fail)?,
+            Who::Turns => self.turns.cast(TurnsMessage::Fail)?,
             Who::Slot(slot) => self.slots[slot].cast(SlotMessage::Fail)?,
         }
         Ok(())

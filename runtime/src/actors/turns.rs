@@ -14,6 +14,9 @@ pub(crate) enum TurnsMessage {
     Remember(Turn),
     /// The longest remembered beginning of a prompt; these name what is before each of its special tokens.
     Recall { digests: Vec<Digest>, reply: RpcReplyPort<Option<Recalled>> },
+    /// Fail.
+    #[cfg(test)]
+    Fail,
 }
 
 /// The actor.
@@ -39,6 +42,8 @@ impl Actor for Turns {
             TurnsMessage::Recall { digests, reply } => {
                 reply.send(memory.recall(&digests)).ok();
             }
+            #[cfg(test)]
+            TurnsMessage::Fail => panic!("injected"),
         }
         Ok(())
     }

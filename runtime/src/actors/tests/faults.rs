@@ -18,6 +18,7 @@ pub(crate) enum Who {
     Executor,
     Kv,
     Scheduler,
+    Turns,
     Slot(usize),
 }
 
@@ -51,7 +52,7 @@ async fn whoever_fails_every_request_ends_once_and_the_next_is_served() {
     for setup in Setup::all() {
         let config = EngineConfig { parallel: STREAMS, ..setup.config.clone() };
         let engine = Setup { config, ..setup }.start().await;
-        for who in [Who::Slot(3), Who::Experts, Who::Executor, Who::Kv, Who::Scheduler] {
+        for who in [Who::Slot(3), Who::Experts, Who::Executor, Who::Kv, Who::Scheduler, Who::Turns] {
             let running = streams(&engine).await;
             until(&engine, "all generate", |s| s.slots.iter().all(|s| s.generated > 3)).await;
             engine.fail(who);

@@ -233,8 +233,40 @@ fn variables_that_are_empty_are_not_set_and_switches_are_on_or_off() {
 
 #[test]
 fn no_memory_for_the_cache_is_told_with_the_flag_that_helps() {
-    let error = fail(1, &["serve", &model("llama-dense"), "--port", "0", "--kv-mib", "100000000"]);
-    assert!(error.contains("KV cache") && error.contains("GiB") && error.contains("--kv-mib"), "{error}");
+    let error = fail(1, &["serve", &model("llama-dense"), "--port", "0", "--cache", "100000000"]);
+    assert!(error.contains("kept prefixes") && error.contains("GiB") && error.contains("lower --cache"), "{error}");
+}
+
+#[test]
+fn without_a_cache_any_one_may_use_the_context_and_all_are_answered() {
+    let arguments = ["--cache", "off", "--scratch-context", "1", "--context", "256", "--parallel", "4"];
+    let server = Server::start(&[&[model("llama-dense").as_str()], arguments.as_slice()].concat());
+    let ask = |n: usize| {
+        let mut body = chat(&format!("Question {n}"), 150, false);
+        body["ignore_eos"] = json!(true);
+        let (status, answer) = server.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["usage"]["completion_tokens"], 150, "{answer}");
+        answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    let alone: Vec<String> = (0..4).map(ask).collect();
+    let together: Vec<String> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|n| scope.spawn(move || ask(n))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert_eq!(alone, together);
+}
+
+#[test]
+fn a_cache_that_cannot_be_is_wrong_usage() {
+    for (arguments, named) in [
+        (["--cache", "much", "--port", "0"], "--cache"),
+        (["--cache", "0", "--port", "0"], "--cache"),
+        (["--cache", "off", "--cache-dir", "there"], "--cache-dir"),
+    ] {
+        let error = fail(2, &[&["serve", model("llama-dense").as_str()], arguments.as_slice()].concat());
+        assert!(error.contains(named), "{error}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bantam_backend::KvType;
-use bantam_runtime::engine::{ChatPrompt, Engine, EngineConfig, Event, Prompt, Refusal, Request};
+use bantam_runtime::engine::{CacheSize, ChatPrompt, Engine, EngineConfig, Event, Prompt, Refusal, Request};
 use clap::Args;
 use serde_json::json;
 
@@ -72,7 +72,7 @@ impl GenerateArgs {
     fn engine(&self) -> Result<EngineConfig, CliError> {
         let mut config = EngineConfig::new(self.model.model.locate()?);
         config.parallel = 1;
-        config.keep_prefixes = false;
+        config.cache = CacheSize::Off;
         config.context = self.context.context;
         config.threads = self.compute.threads();
         config.repack = self.compute.repack();

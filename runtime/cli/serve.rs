@@ -8,7 +8,7 @@ use std::{
 
 use bantam_backend::KvType;
 use bantam_protocols::{BindError, LogConfig, LogLevel, ServerConfig};
-use bantam_runtime::engine::{Engine, EngineConfig};
+use bantam_runtime::engine::{CacheSize, Engine, EngineConfig};
 use clap::Args;
 use indicatif::ProgressBar;
 
@@ -100,9 +100,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = count(1, 1 << 24), help_heading = RESOURCES)]
     prefill_checkpoint_interval: usize,
 
-    /// Memory for the cache in MiB; 0: half of what is free once the model is loaded, at most what can be useful
-    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 1 << 30), help_heading = RESOURCES)]
-    kv_mib: usize,
+    /// Tokens of each running sequence but one that memory is set aside for; by default as many as --context, as far as half of
+    /// the free memory allows. Any one may use all of --context; when all together need more, the youngest wait
+    #[arg(long, value_name = "N", value_parser = count(1, 1 << 24), help_heading = RESOURCES)]
+    scratch_context: Option<usize>,
+
+    /// Memory to keep ended conversations in, for those that go on from them: MiB, off, or auto for an eighth of what is free
+    /// once the model is loaded, at most 8 GiB
+    #[arg(long, value_name = "auto|off|MIB", default_value = "auto", value_parser = cache_size, help_heading = RESOURCES)]
+    cache: CacheSize,
 
     /// Keep the cache in this directory: saved now and then and at the end, restored at the start
     #[arg(long, value_name = "DIR", help_heading = RESOURCES)]
@@ -125,6 +131,20 @@ pub(crate) struct ServeArgs {
     sampling: SamplingArgs,
 }
 
+fn cache_size(text: &str) -> Result<CacheSize, String> {
+    match text {
+        "auto" => Ok(CacheSize::Auto),
+        "off" => Ok(CacheSize::Off),
+        mib => match mib.parse() {
+            Ok(mib @ 1..=MOST_MIB) => Ok(CacheSize::Mib(mib)),
+            _ => Err(format!("expected auto, off, or MiB from 1 to {MOST_MIB}")),
+        },
+    }
+}
+
+/// More memory than machines have.
+const MOST_MIB: usize = 1 << 30;
+
 fn origins(text: &str) -> Result<String, String> {
     bantam_protocols::check_origins(text).map(|()| text.to_owned()).map_err(|wrong| wrong.to_string())
 }
@@ -145,10 +165,6 @@ const SERVER: &str = "Server";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Placement (one device, the processor: only the defaults are taken)")]
 struct PlacementArgs {
-    /// Where the cache is kept
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto"])]
-    cache: String,
-
     /// GPU memory for the cache in MiB
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 0))]
     gpu_cache_mib: usize,
@@ -172,6 +188,10 @@ struct Plan {
 
 impl Plan {
     fn resolve(args: ServeArgs) -> Result<Self, CliError> {
+        if args.cache == CacheSize::Off && args.cache_dir.is_some() {
+            let why = "--cache-dir: --cache off keeps nothing that could be saved; leave one of them out";
+            return Err(CliError::Usage(why.into()));
+        }
         let mut engine = EngineConfig::new("");
         engine.model_name = args.model_name;
         engine.parallel = args.parallel;
@@ -186,7 +206,8 @@ impl Plan {
         engine.prefill_share = args.prefill_share;
         engine.checkpoint_interval = args.prefill_checkpoint_interval;
         engine.step_timeout = Duration::from_secs(args.step_timeout_seconds);
-        engine.kv_mib = args.kv_mib;
+        engine.cache = args.cache;
+        engine.scratch_context = args.scratch_context;
         engine.cache_dir = args.cache_dir;
         engine.cache_save_every = Duration::from_secs(args.cache_save_seconds);
         let bar = progress::share("loading");

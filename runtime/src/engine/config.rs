@@ -7,6 +7,18 @@ use bantam_backend::KvType;
 use super::EngineError;
 use crate::sampling::SamplingOverrides;
 
+/// How much memory kept prefixes take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheSize {
+    /// An eighth of what is free once the weights are loaded, at most 8 GiB and what can be useful.
+    #[default]
+    Auto,
+    /// None: only what running sequences share is kept.
+    Off,
+    /// So many MiB.
+    Mib(usize),
+}
+
 /// Choices that hold for the life of an engine. [`EngineConfig::new`] gives the defaults of `serve`.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -40,10 +52,11 @@ pub struct EngineConfig {
     pub checkpoint_interval: usize,
     /// Time after which a step is taken for one that will not end; zero: none is.
     pub step_timeout: Duration,
-    /// Memory for sequences' state in MiB; 0: half of what is free once the weights are loaded.
-    pub kv_mib: usize,
-    /// Keep the state of ended conversations for those that go on from it, as far as memory allows.
-    pub keep_prefixes: bool,
+    /// Memory to keep the state of ended conversations in, for those that go on from it.
+    pub cache: CacheSize,
+    /// Tokens of each running sequence beside one of the whole context that there is memory for; none: as many, as far as
+    /// half of the free memory allows.
+    pub scratch_context: Option<usize>,
     /// Directory that the cache is saved to and restored from.
     pub cache_dir: Option<PathBuf>,
     /// Time between two saves of the cache while requests are served; it is longer where saving takes long.
@@ -75,8 +88,8 @@ impl EngineConfig {
             prefill_share: 50,
             checkpoint_interval: 256,
             step_timeout: Duration::from_secs(300),
-            kv_mib: 0,
-            keep_prefixes: true,
+            cache: CacheSize::Auto,
+            scratch_context: None,
             cache_dir: None,
             cache_save_every: Duration::from_secs(60),
             max_tentative: 0,

@@ -14,8 +14,8 @@ use ractor::{Actor, ActorCell, ActorRef};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, MixtureStatus, ModelInfo, Place, Readiness,
-    Refusal, Request, Status, gate::Gate, prepare,
+    CacheSize, CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, MixtureStatus, ModelInfo, Place,
+    Readiness, Refusal, Request, Status, gate::Gate, prepare,
 };
 use crate::{
     actors::{
@@ -164,7 +164,7 @@ impl Engine {
         let (info, model) = self.link()?;
         let place = self.inner.gate.admit()?;
         let started = Instant::now();
-        let remember = self.inner.config.keep_prefixes;
+        let remember = self.inner.config.cache != CacheSize::Off;
         let (mut read, info) = blocking(move || prepare::read(&info, request, remember).map(|r| (r, info))).await??;
         let recalled = match read.take_digests() {
             Some(digests) => ractor::call!(model, |reply| ModelMessage::Recall { digests, reply }).unwrap_or_default(),

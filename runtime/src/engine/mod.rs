@@ -22,7 +22,7 @@ mod request;
 mod state;
 mod status;
 
-pub use config::EngineConfig;
+pub use config::{CacheSize, EngineConfig};
 pub use defaults::SamplingDefaults;
 pub(crate) use defaults::{of_generation_config, of_metadata, or};
 pub use error::{EngineError, Refusal};

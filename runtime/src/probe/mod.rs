@@ -21,7 +21,7 @@ pub use draft::DraftReport;
 use run::{Plan, Run};
 
 use crate::{
-    engine::{Engine, EngineConfig, EngineError, Refusal, Status},
+    engine::{CacheSize, Engine, EngineConfig, EngineError, Refusal, Status},
     snapshot::SnapshotError,
 };
 
@@ -352,7 +352,7 @@ fn engine_config(config: &ProbeConfig) -> EngineConfig {
         k_type: config.k_type,
         v_type: config.v_type,
         repack: config.repack,
-        keep_prefixes: false,
+        cache: CacheSize::Off,
         max_tentative: check::MOST_REJECTED,
         all_logits: true,
         beyond_model_context: true,

@@ -302,7 +302,7 @@ impl SchedulerState {
         match holders[..] {
             [] => Ok(()),
             [only] => {
-                let why = "no memory for the state of this sequence alone; raise --kv-mib or lower --context";
+                let why = "no memory for the state of this sequence alone; lower --context";
                 self.running[only].tell(TokenEvent::Failed(Failure::Fault(why.into())));
                 self.retire(only)
             }

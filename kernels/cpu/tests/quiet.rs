@@ -65,7 +65,12 @@ fn steps_do_not_allocate() {
         session.run(&[(0, &tokens[..1], 1)]);
         let one = &tokens[..1];
         let runs = [vec![(0, &tokens[..], 3), (1, &tokens[..40], 40)], vec![(0, one, 1), (2, one, 1)]];
-        let steps: Vec<_> = [&runs[0], &runs[1], &runs[1]].into_iter().map(|runs| session.advance(runs)).collect();
+        let mut steps: Vec<_> = [&runs[0], &runs[1], &runs[1]].into_iter().map(|runs| session.advance(runs)).collect();
+        if session.program.recurrent(0).is_none() {
+            session.fork(0, 3, 5);
+            session.fork(0, 4, 5);
+            steps.push(session.advance(&[(3, one, 1), (4, one, 1)]));
+        }
         WATCHING.store(true, Ordering::SeqCst);
         for step in &steps {
             session.program.run(step).unwrap();

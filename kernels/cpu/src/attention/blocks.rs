@@ -45,33 +45,34 @@ impl BlockScratch {
     }
 }
 
+/// Where a head of a block is looked for.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    /// The step's sequence.
+    pub(super) sequence: usize,
+    pub(super) block: usize,
+    pub(super) head: usize,
+}
+
 /// The blocks that the queries of a tile walk.
 pub(super) struct Blocks<'a> {
     pub(super) of: &'a Attention<'a>,
-    /// Their sequence in the step.
-    pub(super) sequence: usize,
-    /// The row of the first query.
+    /// The row of the tile's first query.
     pub(super) row: usize,
     /// Whether integers are read as they lie, by queries too few to make up for unpacking them.
     pub(super) direct: bool,
 }
 
 impl Blocks<'_> {
-    /// A head of a block.
+    /// A head of a block; `ahead` is the one that will be asked for next.
     ///
     /// # Safety
     /// The step must have been checked against the pools, and nobody may write to them while the lines are used.
-    pub(super) unsafe fn lines(
-        &self,
-        source: Source,
-        (block, head): (usize, usize),
-        (next_block, next_head): (usize, usize),
-        scratch: &mut BlockScratch,
-    ) -> Lines {
+    pub(super) unsafe fn lines(&self, source: Source, at: At, ahead: At, scratch: &mut BlockScratch) -> Lines {
         let attend = self.of.attend;
-        let pages = |slot: &StateSlot| [self.page(slot, block, head), self.page(slot, next_block, next_head)];
+        let pages = |slot: &StateSlot| [self.page(slot, at), self.page(slot, ahead)];
         match (source, &attend.compressed) {
-            (Source::Step, _) => self.own(block, head, scratch),
+            (Source::Step, _) => self.own(at, scratch),
             (Source::Compressed, Some(slot))
                 if slot.transposed && self.of.chosen_rows.is_none() && slot.is_rotated() == attend.k.is_rotated() =>
             {
@@ -79,7 +80,7 @@ impl Blocks<'_> {
                 unsafe { self.in_keys(slot, pages(slot), scratch) }
             }
             // SAFETY: as this function's.
-            (Source::Compressed, Some(slot)) => unsafe { self.gathered(slot, block, head, scratch) },
+            (Source::Compressed, Some(slot)) => unsafe { self.gathered(slot, at, scratch) },
             (Source::Compressed, None) | (Source::Cache, _) => {
                 let keys = pages(&attend.k);
                 let Some(v) = &attend.v else {
@@ -92,8 +93,8 @@ impl Blocks<'_> {
         }
     }
 
-    fn page(&self, slot: &StateSlot, block: usize, head: usize) -> *const u8 {
-        let table = &self.of.step.sequences[self.sequence].tables[slot.group];
+    fn page(&self, slot: &StateSlot, At { sequence, block, head }: At) -> *const u8 {
+        let table = &self.of.step.sequences[sequence].tables[slot.group];
         self.of.pools[slot.group].head(slot, table[block], head)
     }
 
@@ -146,9 +147,10 @@ impl Blocks<'_> {
     }
 
     /// Rows of the compressed state, those on the list or simply the next.
-    unsafe fn gathered(&self, slot: &StateSlot, block: usize, head: usize, scratch: &mut BlockScratch) -> Lines {
+    unsafe fn gathered(&self, slot: &StateSlot, at: At, scratch: &mut BlockScratch) -> Lines {
+        let At { sequence, block, head } = at;
         let list = self.of.chosen_rows.map(|ids| self.of.of_row(ids, self.row));
-        let table = &self.of.step.sequences[self.sequence].tables[slot.group];
+        let table = &self.of.step.sequences[sequence].tables[slot.group];
         for i in 0..PAGE_ROWS {
             let place = block * PAGE_ROWS + i;
             let row = list.map_or(Some(place), |list| list.get(place).map(|id| *id as usize));
@@ -190,10 +192,10 @@ impl Blocks<'_> {
     }
 
     /// Keys and values of the step's rows, rounded as those in the cache are.
-    fn own(&self, block: usize, head: usize, scratch: &mut BlockScratch) -> Lines {
+    fn own(&self, At { sequence, block, head }: At, scratch: &mut BlockScratch) -> Lines {
         let attend = self.of.attend;
-        let rows = self.of.step.sequences[self.sequence].rows;
-        let first = self.of.first_rows[self.sequence] + block * PAGE_ROWS;
+        let rows = self.of.step.sequences[sequence].rows;
+        let first = self.of.first_rows[sequence] + block * PAGE_ROWS;
         let Some([keys, values]) = self.of.own else { return scratch.lines() };
         for i in 0..PAGE_ROWS.min(rows.saturating_sub(block * PAGE_ROWS)) {
             let item = (first + i) * attend.k.heads + head;

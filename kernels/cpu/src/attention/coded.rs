@@ -4,7 +4,7 @@
 //! bits do not depend on how many queries share a tile.
 
 use super::{
-    kernels::{LINE, QUERY_GROUP, Row, ValueSource},
+    kernels::{LINE, QUERY_GROUP, Row, ValueSource, groups},
     quantized::turbo::{GROUP, levels, words_of_rows},
 };
 use crate::{
@@ -70,8 +70,10 @@ impl<'a, const BITS: usize> Codes<'a, BITS> {
 pub(super) struct CodeScores<'a, const BITS: usize> {
     /// Queries, scaled and rotated: `[query / 8][entry][query % 8]`.
     pub(super) queries: &'a [f32],
+    /// The first of them that is scored.
+    pub(super) first: usize,
     pub(super) keys: Codes<'a, BITS>,
-    /// A row per query.
+    /// A row per query from there on.
     pub(super) scores: &'a mut [Row],
     /// The keys of the next block, to be fetched meanwhile.
     pub(super) ahead: *const u8,
@@ -85,18 +87,21 @@ impl<const BITS: usize> Kernel for CodeScores<'_, BITS> {
         for line in 0..self.keys.bytes.len() / LINE {
             s.prefetch(self.ahead.wrapping_add(line * LINE));
         }
-        let groups = self.queries.chunks_exact(QUERY_GROUP * self.keys.width);
-        for (queries, scores) in groups.zip(self.scores.chunks_mut(QUERY_GROUP)) {
-            let mut first = 0;
-            while first < scores.len() {
-                let rows = &mut scores[first..];
-                first += match rows.len().min(S::SCORE_ROWS) {
+        let mut rows = self.scores;
+        for (group, members) in groups(self.first..self.first + rows.len()) {
+            let width = QUERY_GROUP * self.keys.width;
+            let queries = &self.queries[group * width..][..width];
+            let mut first = members.start;
+            while first < members.end {
+                let done = match (members.end - first).min(S::SCORE_ROWS) {
                     8.. => score_rows::<S, BITS, 8>(s, queries, first, self.keys, rows),
                     4..8 => score_rows::<S, BITS, 4>(s, queries, first, self.keys, rows),
                     3 => score_rows::<S, BITS, 3>(s, queries, first, self.keys, rows),
                     2 => score_rows::<S, BITS, 2>(s, queries, first, self.keys, rows),
                     _ => score_rows::<S, BITS, 1>(s, queries, first, self.keys, rows),
                 };
+                first += done;
+                rows = &mut rows[done..];
             }
         }
     }

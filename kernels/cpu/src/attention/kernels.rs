@@ -92,8 +92,10 @@ impl<E: Element> KeySource for PlainKeys<'_, E> {
 pub(super) struct Scores<'a, K: KeySource> {
     /// Queries, scaled: `[query / 8][entry][query % 8]`.
     pub(super) queries: &'a [f32],
+    /// The first of them that is scored.
+    pub(super) first: usize,
     pub(super) keys: K,
-    /// A row per query.
+    /// A row per query from there on.
     pub(super) scores: &'a mut [Row],
     /// The keys of the next block, to be fetched meanwhile.
     pub(super) ahead: *const u8,
@@ -106,23 +108,34 @@ impl<K: KeySource> Kernel for Scores<'_, K> {
     fn run<S: Floats>(self, s: S) {
         let keys = self.keys;
         let mut ahead = Some(self.ahead);
-        let groups = self.queries.chunks_exact(QUERY_GROUP * keys.dim());
-        for (queries, scores) in groups.zip(self.scores.chunks_mut(QUERY_GROUP)) {
+        let mut rows = self.scores;
+        for (group, members) in groups(self.first..self.first + rows.len()) {
+            let queries = &self.queries[group * QUERY_GROUP * keys.dim()..][..QUERY_GROUP * keys.dim()];
             let queries = queries.as_chunks::<QUERY_GROUP>().0;
-            let mut first = 0;
-            while first < scores.len() {
-                let rows = &mut scores[first..];
+            let mut first = members.start;
+            while first < members.end {
                 let ahead = ahead.take();
-                first += match rows.len().min(S::SCORE_ROWS) {
+                let done = match (members.end - first).min(S::SCORE_ROWS) {
                     8.. => score_rows::<S, K, 8>(s, queries, first, keys, rows, ahead),
                     4..8 => score_rows::<S, K, 4>(s, queries, first, keys, rows, ahead),
                     3 => score_rows::<S, K, 3>(s, queries, first, keys, rows, ahead),
                     2 => score_rows::<S, K, 2>(s, queries, first, keys, rows, ahead),
                     _ => score_rows::<S, K, 1>(s, queries, first, keys, rows, ahead),
                 };
+                first += done;
+                rows = &mut rows[done..];
             }
         }
     }
+}
+
+/// The groups of interleaved queries in which some queries lie, and which of each group they are.
+#[inline(always)]
+pub(super) fn groups(queries: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
+    (queries.start / QUERY_GROUP..queries.end.div_ceil(QUERY_GROUP)).map(move |group| {
+        let first = group * QUERY_GROUP;
+        (group, queries.start.max(first) - first..queries.end.min(first + QUERY_GROUP) - first)
+    })
 }
 
 /// Bytes that are fetched at once.

@@ -16,11 +16,15 @@ mod quantized;
 mod run;
 pub(crate) mod sight;
 pub(crate) mod store;
+#[cfg(test)]
+mod tests;
+mod tiles;
 pub(crate) mod top_keys;
 
 pub(crate) use merge::{Partials, places};
-pub(crate) use pieces::{Cut, Pieces};
+pub(crate) use pieces::Pieces;
 pub(crate) use run::{Attention, PieceScratch};
+pub(crate) use tiles::Cut;
 
 /// Blocks after which the softmax starts anew.
 const SEGMENT: usize = 16;

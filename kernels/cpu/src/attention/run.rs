@@ -6,15 +6,16 @@ use bantam_backend::{KvType, Step};
 
 use super::{
     SEGMENT, SLOTS, TILE_QUERIES,
-    blocks::{BlockScratch, Blocks, Lines},
+    blocks::{At, BlockScratch, Blocks, Lines},
     coded::{CodeScores, Codes, Weigh},
     element::{Brain, Element, Half, Single},
     integers::Integers,
     kernels::{Interleave, Plain, PlainKeys, QUERY_GROUP, Row, Scores, Soften, Softmax, ValueSource, Values, padded},
     merge::{Merge, Partials, Result, Totals, Weight},
-    pieces::{Cut, Piece, Pieces, SharedTile},
+    pieces::{Piece, Pieces, SharedTile},
     quantized::{HeadRoom, rotate},
     sight::{Source, Stand},
+    tiles::{Run, Stretch, find_runs},
 };
 use crate::{
     compile::ir::Attend,
@@ -25,7 +26,7 @@ use crate::{
     step::RowMap,
 };
 
-/// Queries of a piece up to which integers are turned into floats for each few of them, not once for all.
+/// Queries up to which integers are turned into floats for each few of them, not once for all.
 const DIRECT_QUERIES: usize = 2 * QUERY_GROUP;
 
 /// What a member needs to work on a piece, for the largest of a program's attentions.
@@ -45,6 +46,8 @@ pub(crate) struct PieceScratch {
     stands: Vec<Stand>,
     /// The keys that each query of the tile sees, for each block of a segment.
     visible: Vec<[u32; TILE_QUERIES]>,
+    /// Those of the tile's queries that read the block from the same page.
+    runs: Vec<Run>,
 }
 
 impl PieceScratch {
@@ -60,6 +63,7 @@ impl PieceScratch {
             blocks: BlockScratch::new(k_dim, v_dim),
             stands: vec![Stand::default(); TILE_QUERIES],
             visible: vec![[0; TILE_QUERIES]; SEGMENT],
+            runs: Vec::with_capacity(TILE_QUERIES),
         }
     }
 
@@ -103,9 +107,8 @@ impl<'a> Attention<'a> {
     pub(crate) unsafe fn run(&self, index: usize, scratch: &mut PieceScratch) {
         let piece = self.pieces.piece(index);
         let slots = piece.queries.len().next_multiple_of(QUERY_GROUP);
-        let (sequence, row) = (piece.sequence, piece.queries.start / self.attend.group());
-        let blocks = Blocks { of: self, sequence, row, direct: piece.queries.len() <= DIRECT_QUERIES };
-        let mut run = PieceRun { of: self, cut: self.pieces.cut(), piece, slots, blocks, scratch };
+        let stretches = self.pieces.stretches(piece);
+        let mut run = PieceRun { of: self, piece, stretches, slots, scratch };
         // SAFETY: as this function's.
         unsafe { run.run() }
     }
@@ -131,12 +134,28 @@ fn interleave_rotated(isa: Isa, sources: [&[f32]; QUERY_GROUP], scale: f32, room
 
 struct PieceRun<'a> {
     of: &'a Attention<'a>,
-    cut: Cut,
     piece: &'a Piece,
+    stretches: &'a [Stretch],
     /// Slots per head.
     slots: usize,
-    blocks: Blocks<'a>,
     scratch: &'a mut PieceScratch,
+}
+
+/// The queries that meet a head of a block in a page.
+#[derive(Clone, Copy)]
+struct Meeting {
+    run: Run,
+    /// First slot of the head.
+    slot: usize,
+    /// Number of the block in its segment.
+    block: usize,
+}
+
+impl Meeting {
+    /// The queries' slots.
+    fn slots(&self) -> Range<usize> {
+        self.slot + self.run.first..self.slot + self.run.first + self.run.len
+    }
 }
 
 /// Corrections of sums that are to stay as they are.
@@ -209,36 +228,45 @@ impl PieceRun<'_> {
         let used = self.piece.heads.len() * self.slots;
         self.scratch.softmax[..used].fill(Softmax::EMPTY);
         self.scratch.sums[..used * padded(self.of.attend.sum_width())].fill(0.0);
-        let queries = self.piece.queries.len();
         for (i, block) in blocks.clone().enumerate() {
             self.look(source, block, i);
-            let visible = &self.scratch.visible[i][..queries];
-            if visible.iter().all(|mask| *mask == 0) {
-                continue;
-            }
+            let PieceScratch { visible, runs, .. } = &mut *self.scratch;
+            find_runs(self.stretches, block, &visible[i], runs);
             for (head, slot) in self.heads() {
-                let ahead = self.next(block, head, blocks.end);
-                // SAFETY: as `Attention::run`: pages exist, hold whole heads, and nobody writes to them.
-                unsafe {
-                    let lines = self.blocks.lines(source, (block, head), ahead, &mut self.scratch.blocks);
-                    match lines.keys_in {
-                        KvType::F32 => self.score_plain::<Single>(slot, &lines),
-                        KvType::F16 => self.score_plain::<Half>(slot, &lines),
-                        KvType::Bf16 => self.score_plain::<Brain>(slot, &lines),
-                        KvType::Q8_0 => self.score_integers(slot, &lines),
-                        KvType::Turbo4 => self.score_codes::<4>(slot, &lines),
-                        KvType::Turbo3 => self.score_codes::<3>(slot, &lines),
-                    }
-                    self.soften(slot, i);
-                    match lines.values_in {
-                        KvType::F32 => self.add_plain::<Single>(slot, i, &lines),
-                        KvType::F16 => self.add_plain::<Half>(slot, i, &lines),
-                        KvType::Bf16 => self.add_plain::<Brain>(slot, i, &lines),
-                        KvType::Q8_0 => self.add_integers(slot, i, &lines),
-                        KvType::Turbo4 => self.add_codes::<4>(slot, i, &lines),
-                        KvType::Turbo3 => self.add_codes::<3>(slot, i, &lines),
-                    }
+                for number in 0..self.scratch.runs.len() {
+                    let run = self.scratch.runs[number];
+                    let at = At { sequence: run.sequence, block, head };
+                    let ahead = self.next(at, number, blocks.end);
+                    // SAFETY: as this function's.
+                    unsafe { self.meet(Meeting { run, slot, block: i }, source, at, ahead) };
                 }
+            }
+        }
+    }
+
+    /// Takes the keys and values at `at` into the softmax of the queries that find them there; `ahead` is read next.
+    unsafe fn meet(&mut self, meeting: Meeting, source: Source, at: At, ahead: At) {
+        let row = self.piece.queries.start / self.of.attend.group();
+        let blocks = Blocks { of: self.of, row, direct: meeting.run.len <= DIRECT_QUERIES };
+        // SAFETY: as `Attention::run`: pages exist, hold whole heads, and nobody writes to them.
+        unsafe {
+            let lines = blocks.lines(source, at, ahead, &mut self.scratch.blocks);
+            match lines.keys_in {
+                KvType::F32 => self.score_plain::<Single>(meeting, &lines),
+                KvType::F16 => self.score_plain::<Half>(meeting, &lines),
+                KvType::Bf16 => self.score_plain::<Brain>(meeting, &lines),
+                KvType::Q8_0 => self.score_integers(meeting, &lines),
+                KvType::Turbo4 => self.score_codes::<4>(meeting, &lines),
+                KvType::Turbo3 => self.score_codes::<3>(meeting, &lines),
+            }
+            self.soften(meeting);
+            match lines.values_in {
+                KvType::F32 => self.add_plain::<Single>(meeting, &lines),
+                KvType::F16 => self.add_plain::<Half>(meeting, &lines),
+                KvType::Bf16 => self.add_plain::<Brain>(meeting, &lines),
+                KvType::Q8_0 => self.add_integers(meeting, &lines),
+                KvType::Turbo4 => self.add_codes::<4>(meeting, &lines),
+                KvType::Turbo3 => self.add_codes::<3>(meeting, &lines),
             }
         }
     }
@@ -255,91 +283,98 @@ impl PieceRun<'_> {
                 Some(before) if (self.piece.queries.start + before) / group == row => visible[before],
                 _ => {
                     let ids = self.of.chosen_blocks.map(|ids| self.of.of_row(ids, row));
-                    self.cut.sight().mask(source, block, stands[query], ids)
+                    self.of.attend.sight.mask(source, block, stands[query], ids)
                 }
             };
         }
     }
 
-    /// The block and head that come after these, in a segment that ends at block `end`.
-    fn next(&self, block: usize, head: usize, end: usize) -> (usize, usize) {
-        if head + 1 < self.piece.heads.end {
-            (block, head + 1)
+    /// What comes after run `number` of a block and head, in a segment that ends at block `end`.
+    fn next(&self, at: At, number: usize, end: usize) -> At {
+        let runs = &self.scratch.runs;
+        if let Some(run) = runs.get(number + 1) {
+            At { sequence: run.sequence, ..at }
+        } else if at.head + 1 < self.piece.heads.end {
+            At { sequence: runs[0].sequence, head: at.head + 1, ..at }
         } else {
-            ((block + 1).min(end - 1), self.piece.heads.start)
+            let block = (at.block + 1).min(end - 1);
+            let sees = |stretch: &&Stretch| block < stretch.end;
+            let sequence = self.stretches.iter().find(sees).map_or(at.sequence, |stretch| stretch.sequence);
+            At { sequence, block, head: self.piece.heads.start }
         }
     }
 
-    unsafe fn score_plain<E: Element>(&mut self, slot: usize, lines: &Lines) {
+    unsafe fn score_plain<E: Element>(&mut self, meeting: Meeting, lines: &Lines) {
         let dim = self.of.attend.key_width();
         // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
         let keys = unsafe { std::slice::from_raw_parts(lines.keys.cast::<E::Bits>(), dim * PAGE_ROWS) };
         let PieceScratch { queries, scores, .. } = &mut *self.scratch;
-        let (queries, scores) = (&queries[slot * dim..], &mut scores[slot..slot + self.piece.queries.len()]);
+        let (queries, scores) = (&queries[meeting.slot * dim..], &mut scores[meeting.slots()]);
         let keys = PlainKeys::<E>::new(keys);
-        with_floats(self.of.isa, Scores { queries, keys, scores, ahead: lines.keys_ahead });
+        with_floats(self.of.isa, Scores { queries, first: meeting.run.first, keys, scores, ahead: lines.keys_ahead });
     }
 
-    unsafe fn score_integers(&mut self, slot: usize, lines: &Lines) {
+    unsafe fn score_integers(&mut self, meeting: Meeting, lines: &Lines) {
         let attend = self.of.attend;
         let PieceScratch { queries, scores, blocks, .. } = &mut *self.scratch;
-        let (queries, scores) =
-            (&queries[slot * attend.key_width()..], &mut scores[slot..slot + self.piece.queries.len()]);
+        let (queries, scores) = (&queries[meeting.slot * attend.key_width()..], &mut scores[meeting.slots()]);
         // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
         let keys = unsafe { Integers::new(&attend.k, lines.keys, &blocks.keys) };
-        with_floats(self.of.isa, Scores { queries, keys, scores, ahead: lines.keys_ahead });
+        with_floats(self.of.isa, Scores { queries, first: meeting.run.first, keys, scores, ahead: lines.keys_ahead });
     }
 
-    unsafe fn score_codes<const BITS: usize>(&mut self, slot: usize, lines: &Lines) {
+    unsafe fn score_codes<const BITS: usize>(&mut self, meeting: Meeting, lines: &Lines) {
         let attend = self.of.attend;
         // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
         let keys = unsafe { Codes::<BITS>::new(&attend.k, lines.keys) };
-        let scores = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
-        let queries = &self.scratch.queries[slot * attend.key_width()..];
-        with_floats(self.of.isa, CodeScores { queries, keys, scores, ahead: lines.keys_ahead });
+        let scores = &mut self.scratch.scores[meeting.slots()];
+        let queries = &self.scratch.queries[meeting.slot * attend.key_width()..];
+        with_floats(
+            self.of.isa,
+            CodeScores { queries, first: meeting.run.first, keys, scores, ahead: lines.keys_ahead },
+        );
     }
 
-    fn soften(&mut self, slot: usize, block: usize) {
-        let queries = self.piece.queries.len();
-        let range = slot..slot + queries;
+    fn soften(&mut self, meeting: Meeting) {
+        let range = meeting.slots();
         let PieceScratch { scores, visible, softmax, corrections, .. } = &mut *self.scratch;
         let (rows, softmax) = (&mut scores[range.clone()], &mut softmax[range.clone()]);
-        let (visible, corrections) = (&visible[block][..queries], &mut corrections[range]);
+        let (visible, corrections) = (&visible[meeting.block][meeting.run.queries()], &mut corrections[range]);
         with_floats(self.of.isa, Soften { rows, visible, softmax, corrections });
     }
 
-    unsafe fn add_plain<E: Element>(&mut self, slot: usize, block: usize, lines: &Lines) {
+    unsafe fn add_plain<E: Element>(&mut self, meeting: Meeting, lines: &Lines) {
         let dim = self.of.attend.sum_width();
         // SAFETY: the lines are a whole head of a block, aligned, and nobody writes to them.
         let values = unsafe { std::slice::from_raw_parts(lines.values.cast::<E::Bits>(), dim * PAGE_ROWS) };
-        self.add(slot, block, Plain::<E> { values, dim }, lines.values_ahead);
+        self.add(meeting, Plain::<E> { values, dim }, lines.values_ahead);
     }
 
-    unsafe fn add_integers(&mut self, slot: usize, block: usize, lines: &Lines) {
+    unsafe fn add_integers(&mut self, meeting: Meeting, lines: &Lines) {
         // Only values that have a state of their own are read as they lie.
         let Some(v) = &self.of.attend.v else { return };
         let scales = std::mem::take(&mut self.scratch.blocks.values);
         // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
         let values = unsafe { Integers::new(v, lines.values, &scales) };
-        self.add(slot, block, values, lines.values_ahead);
+        self.add(meeting, values, lines.values_ahead);
         self.scratch.blocks.values = scales;
     }
 
-    unsafe fn add_codes<const BITS: usize>(&mut self, slot: usize, block: usize, lines: &Lines) {
+    unsafe fn add_codes<const BITS: usize>(&mut self, meeting: Meeting, lines: &Lines) {
         // Only values that have a state of their own are read as they lie.
         let Some(v) = &self.of.attend.v else { return };
         // SAFETY: the lines are a whole head of a block in the cache, and nobody writes to them.
         let values = unsafe { Codes::<BITS>::new(v, lines.values) };
-        let rows = &mut self.scratch.scores[slot..slot + self.piece.queries.len()];
+        let rows = &mut self.scratch.scores[meeting.slots()];
         with_floats(self.of.isa, Weigh { rows, values });
-        self.add(slot, block, values, lines.values_ahead);
+        self.add(meeting, values, lines.values_ahead);
     }
 
-    fn add<V: ValueSource>(&mut self, slot: usize, block: usize, values: V, ahead: *const u8) {
+    fn add<V: ValueSource>(&mut self, meeting: Meeting, values: V, ahead: *const u8) {
         let dim = values.dim();
         let PieceScratch { scores, visible, corrections, sums, .. } = &mut *self.scratch;
-        let mut first = slot;
-        for alike in visible[block][..self.piece.queries.len()].chunk_by(|a, b| a == b) {
+        let mut first = meeting.slots().start;
+        for alike in visible[meeting.block][meeting.run.queries()].chunk_by(|a, b| a == b) {
             let range = first..first + alike.len();
             first = range.end;
             let rows = &scores[range.clone()];

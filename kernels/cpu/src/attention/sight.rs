@@ -109,6 +109,11 @@ impl Sight {
         }
     }
 
+    /// Whether a query sees every key of the cache up to its own, or up to the step, and no other keys.
+    pub(super) fn is_causal(&self) -> bool {
+        self.window.is_none() && self.own != Own::Beside && self.block.is_none() && self.compressed.is_none()
+    }
+
     /// Whether queries of different rows have different keys at the same place of a grid.
     pub(crate) fn is_by_row(&self) -> bool {
         self.compressed.is_some_and(|c| c.chosen.is_some())
@@ -166,9 +171,16 @@ fn bits(block: &Range<usize>, range: Range<usize>) -> u32 {
 pub(crate) struct Spans([Range<usize>; 3]);
 
 impl Spans {
-    /// Blocks of all sources.
-    pub(crate) fn blocks(&self) -> usize {
-        self.0.iter().map(ExactSizeIterator::len).sum()
+    /// The block behind the last, of any source.
+    pub(super) fn end(&self) -> usize {
+        self.0.iter().map(|blocks| blocks.end).max().unwrap_or(0)
+    }
+
+    /// Takes in the blocks of other queries that see the same sources from their starts on.
+    pub(super) fn include(&mut self, other: &Spans) {
+        for (blocks, other) in self.0.iter_mut().zip(&other.0) {
+            *blocks = blocks.start.min(other.start)..blocks.end.max(other.end);
+        }
     }
 
     /// Segments of all sources.

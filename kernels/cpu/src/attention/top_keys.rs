@@ -129,12 +129,12 @@ impl Choice<'_> {
             let keys = page.cast::<<E as Element>::Bits>();
             // SAFETY: a page holds a whole head, aligned, and nobody writes to it.
             let keys = unsafe { std::slice::from_raw_parts(keys, slot.dim * PAGE_ROWS) };
-            with_floats(self.isa, Scores { queries, keys: PlainKeys::<E>::new(keys), scores, ahead });
+            with_floats(self.isa, Scores { queries, first: 0, keys: PlainKeys::<E>::new(keys), scores, ahead });
         }, quantized => {
             // SAFETY: as above.
             unsafe { quantized::unpack(self.isa, slot, [page, ahead], unpacked) };
             let keys = PlainKeys::<Single>::new(&unpacked[..slot.dim * PAGE_ROWS]);
-            with_floats(self.isa, Scores { queries, keys, scores, ahead });
+            with_floats(self.isa, Scores { queries, first: 0, keys, scores, ahead });
         });
     }
 }

@@ -41,6 +41,12 @@ unsafe impl<T: Send> Send for Shared<'_, T> {}
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 
 impl<'a, T> Shared<'a, T> {
+    /// All of some entries.
+    #[cfg(test)]
+    pub(crate) fn of(entries: &'a mut [T]) -> Self {
+        Shared { start: entries.as_mut_ptr(), len: entries.len(), borrow: PhantomData }
+    }
+
     /// A part of it.
     ///
     /// # Safety

@@ -101,6 +101,63 @@ fn cache_types() {
     }
 }
 
+/// Sequences that go on from the same pages, or from each other's: each must be as if it had been computed alone.
+fn check_shared(shape: &Shape, setup: Setup, prefix: usize) {
+    let tokens = |sequence: usize| {
+        let mut tokens = prompt(prefix * 32, shape.vocab, 4);
+        tokens.extend(prompt(90, shape.vocab, 10 + sequence));
+        tokens
+    };
+    let run_in_chunks = |session: &mut Session, sequence: usize, tokens: &[u32]| {
+        tokens.chunks(200).for_each(|chunk| drop(session.run(&[(sequence, chunk, 0)])));
+    };
+    let alone = |sequence: usize| -> Rows {
+        let (mut session, tokens) = (Session::new(shape, Setup { threads: 1, ..setup }), tokens(sequence));
+        run_in_chunks(&mut session, sequence, &tokens[..prefix * 32]);
+        session.run(&[(sequence, &tokens[prefix * 32..], 90)])
+    };
+    let (sequences, expected): (Vec<_>, Vec<_>) = (0..4).map(|s| (tokens(s), alone(s))).unzip();
+    let stranger = prompt(300, shape.vocab, 3);
+    for threads in 1..5 {
+        let mut session = Session::new(shape, Setup { threads, ..setup });
+        run_in_chunks(&mut session, 0, &sequences[0][..prefix * 32]);
+        (1..4).for_each(|sequence| session.fork(0, sequence, prefix));
+        for place in 0..30 {
+            // Now and then prompts of several rows, one that shares nothing, and one that pauses.
+            let rows = if place % 10 == 9 { 7 } else { 1 };
+            let mut runs = Vec::new();
+            for sequence in (0..4).filter(|sequence| (place + sequence) % 6 != 5) {
+                let start = session.lengths[sequence];
+                runs.push((sequence, &sequences[sequence][start..start + rows], rows));
+            }
+            let starts: Vec<usize> =
+                runs.iter().map(|(sequence, ..)| session.lengths[*sequence] - prefix * 32).collect();
+            if place % 7 == 6 {
+                runs.insert(2, (4, &stranger[place * 3..place * 3 + 3], 0));
+            }
+            let mut found = session.run(&runs).into_iter();
+            runs.retain(|(sequence, ..)| *sequence < 4);
+            for ((sequence, _, rows), start) in runs.into_iter().zip(starts) {
+                let found: Rows = found.by_ref().take(rows).collect();
+                let expected = expected[sequence][start..start + rows].to_vec();
+                assert_same(&expected, &found, &format!("{threads} threads, sequence {sequence} from {start} on"));
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_prefixes() {
+    for shape in [PLAIN, WINDOWED, MIXTURE] {
+        for prefix in [3, 5, 20] {
+            check_shared(&shape, Setup::default(), prefix);
+        }
+    }
+    for ty in [KvType::F32, KvType::Q8_0, KvType::Turbo4, KvType::Turbo3] {
+        check_shared(&PLAIN, Setup { k_type: ty, v_type: ty, ..Setup::default() }, 18);
+    }
+}
+
 #[test]
 fn long_sequences() {
     // Several segments of the softmax, and windows that begin far from the first token.

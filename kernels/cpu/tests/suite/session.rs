@@ -28,6 +28,8 @@ pub(crate) struct Session {
     setup: Setup,
     /// Tokens of each sequence so far.
     pub(crate) lengths: Vec<usize>,
+    /// The sequence of whose pages each sequence has the first ones, and how many these are.
+    forked: Vec<(usize, usize)>,
 }
 
 /// Most rows and logit rows of a step.
@@ -36,7 +38,7 @@ pub(crate) const MAX_ROWS: usize = 256;
 pub(crate) const MAX_TENTATIVE: usize = 6;
 const PAGES: usize = 200;
 const SLOTS: usize = 20;
-const SEQUENCES: usize = 4;
+const SEQUENCES: usize = 5;
 
 impl Session {
     pub(crate) fn new(shape: &Shape, setup: Setup) -> Session {
@@ -57,13 +59,21 @@ impl Session {
         if program.recurrent(0).is_some() {
             program.reserve_slots(0, SLOTS).unwrap();
         }
-        Session { program, setup, lengths: vec![0; SEQUENCES] }
+        Session { program, setup, lengths: vec![0; SEQUENCES], forked: (0..SEQUENCES).map(|s| (s, 0)).collect() }
+    }
+
+    /// Lets a sequence begin with the first pages of another, which computed them and has no recurrent state.
+    pub(crate) fn fork(&mut self, of: usize, sequence: usize, pages: usize) {
+        self.lengths[sequence] = pages * self.program.groups()[0].page_tokens;
+        self.forked[sequence] = (of, pages);
     }
 
     /// The table of a sequence for `tokens` tokens, without the pages that are no longer needed.
     pub(crate) fn table(&self, sequence: usize, group: usize, start: usize, tokens: usize) -> Vec<u32> {
         let group = &self.program.groups()[group];
-        let page = |i: usize| ((i * SEQUENCES + sequence) * self.setup.page_step + 3) % (PAGES - 1);
+        let (of, shared) = self.forked[sequence];
+        let owner = |i: usize| if i < shared { of } else { sequence };
+        let page = |i: usize| ((i * SEQUENCES + owner(i)) * self.setup.page_step + 3) % (PAGES - 1);
         let gone = group.first_needed(start) / group.page_tokens;
         (0..group.pages(tokens)).map(|i| if i < gone { NO_PAGE } else { page(i) as u32 }).collect()
     }

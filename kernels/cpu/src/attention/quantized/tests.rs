@@ -144,7 +144,7 @@ fn scored(isa: Isa, slot: &StateSlot, page: &mut Page, entry: usize) -> Row {
         // SAFETY: the page holds one head of the slot.
         let keys = unsafe { Codes::<BITS>::new(slot, page.head()) };
         let (queries, scores) = (&queries, scores.as_mut_slice());
-        with_floats(isa, CodeScores { queries, keys, scores, ahead: std::ptr::null() });
+        with_floats(isa, CodeScores { queries, first: 0, keys, scores, ahead: std::ptr::null() });
     });
     scores[0]
 }
@@ -268,9 +268,9 @@ proptest! {
             let (mut page, floats, scales) = integers(isa, &slot, seed);
             // SAFETY: the page holds one head of the slot.
             let keys = unsafe { Integers::new(&slot, page.head(), &scales) };
-            with_floats(isa, Scores { queries, keys, scores: &mut scores[0], ahead });
+            with_floats(isa, Scores { queries, first: 0, keys, scores: &mut scores[0], ahead });
             let keys = PlainKeys::<Single>::new(&floats);
-            with_floats(isa, Scores { queries, keys, scores: &mut scores[1], ahead });
+            with_floats(isa, Scores { queries, first: 0, keys, scores: &mut scores[1], ahead });
             let [direct, unpacked] = scores.map(|scores| scores.concat().into_iter().map(f32::to_bits).collect::<Vec<_>>());
             prop_assert_eq!(direct, unpacked, "{:?}: scores", isa);
 

@@ -3,7 +3,7 @@
 //! `cargo bench -p bantam-cpu --bench state`; the environment's `THREADS` says with how many threads, `ONLY` which operations:
 //! those whose names contain it. The state's bytes that a step reads in a second stand beside the machine's reading of memory,
 //! its operations beside the machine's peak of `f32` arithmetic, both measured right before. All figures are those of the best
-//! sample.
+//! sample. At the end, sequences that begin with the same pages are set beside sequences of the same lengths that do not.
 
 #![allow(clippy::print_stdout, reason = "its result")]
 
@@ -13,8 +13,8 @@ use std::{
 };
 
 use bantam_backend::{
-    Backend, CompileOptions, KvType, NO_SLOT, Program, RecurrentStep, SequenceStep, SharedBytes, Step, WeightData,
-    WeightError, WeightSource,
+    Backend, CompileOptions, KvType, NO_SLOT, PageCopy, Program, RecurrentStep, SequenceStep, SharedBytes, Step,
+    WeightData, WeightError, WeightSource,
 };
 use bantam_cpu::{CpuBackend, isa::Isa, linear::machine};
 use bantam_gguf::GgmlType;
@@ -46,30 +46,40 @@ enum Case {
 
 /// Rows of a step, and tokens before it.
 const ATTENTION_STEPS: [(usize, usize); 4] = [(1, 8191), (8, 8184), (512, 0), (512, 7680)];
+/// Sequences with one row each in a step, tokens that they begin with in common, and tokens that each has for itself.
+const SHARING_STEPS: [(usize, usize, usize); 3] = [(8, 1024, 200), (8, 4096, 200), (2, 4096, 200)];
 /// The same of recurrences, for which it is all one how many tokens came before.
 const RECURRENT_STEPS: [(usize, usize); 3] = [(1, 1), (8, 1), (512, 1)];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let threads = std::env::var("THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let backend = CpuBackend::new(threads)?;
-    let threads = backend.threads();
-    println!("{:?}, {threads} threads", Isa::detect());
-    println!(
-        "{:<38}{:>6}{:>8}{:>11}{:>8}{:>8}{:>9}{:>8}",
-        "operation", "rows", "depth", "us/row", "GB/s", "share", "GOP/s", "share"
-    );
+    println!("{:?}, {} threads", Isa::detect(), backend.threads());
+    let only = std::env::var("ONLY").unwrap_or_default();
     let attention = |kv| Case::Attention { heads: 16, kv_heads: 8, dim: 128, kv };
+    let attention: Vec<Case> = KvType::ALL.iter().copied().map(attention).collect();
     let recurrent = [
         Case::Delta { key_heads: 16, heads: 32, dim: 128 },
         Case::Scan { heads: 64, dim: 64, groups: 8, size: 128 },
         Case::Convolution { width: 8192, taps: 4 },
     ];
-    let only = std::env::var("ONLY").unwrap_or_default();
-    let cases = KvType::ALL.iter().copied().map(attention).chain(recurrent);
-    for case in cases.filter(|case| case.name().contains(&only)) {
-        let read = machine::read_bandwidth(Isa::detect(), threads).unwrap_or_default().best;
-        let peak = machine::float_peak(Isa::detect(), threads);
-        let mut session = Session::new(&backend, case)?;
+    let small = Case::Attention { heads: 9, kv_heads: 3, dim: 64, kv: KvType::F16 };
+    let chosen = |case: &Case| case.name().contains(&only);
+    print_alone(&backend, attention.iter().copied().chain(recurrent).filter(chosen))?;
+    print_together(&backend, attention.iter().copied().chain([small]).filter(chosen))
+}
+
+/// Prints what rows of one sequence take.
+fn print_alone(backend: &CpuBackend, cases: impl Iterator<Item = Case>) -> Result<(), Box<dyn Error>> {
+    println!(
+        "{:<38}{:>6}{:>8}{:>11}{:>8}{:>8}{:>9}{:>8}",
+        "operation", "rows", "depth", "us/row", "GB/s", "share", "GOP/s", "share"
+    );
+    let deepest = ATTENTION_STEPS.iter().map(|(rows, depth)| rows + depth).max().unwrap_or(0);
+    for case in cases {
+        let read = machine::read_bandwidth(Isa::detect(), backend.threads()).unwrap_or_default().best;
+        let peak = machine::float_peak(Isa::detect(), backend.threads());
+        let mut session = Session::new(backend, case, deepest)?;
         let steps: &[_] = if matches!(case, Case::Attention { .. }) { &ATTENTION_STEPS } else { &RECURRENT_STEPS };
         for &(rows, depth) in steps {
             let seconds = session.sample(rows, depth)? / LAYERS as f64;
@@ -86,6 +96,74 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// Prints what rows of several sequences take.
+fn print_together(backend: &CpuBackend, cases: impl Iterator<Item = Case>) -> Result<(), Box<dyn Error>> {
+    println!(
+        "\n{:<38}{:>6}{:>8}{:>8}{:>16}{:>16}{:>8}",
+        "operation", "rows", "shared", "own", "us/row, apart", "us/row, shared", "ratio"
+    );
+    for case in cases {
+        for step in SHARING_STEPS {
+            let [apart, shared] = sharing(backend, case, step)?;
+            let (sequences, prefix, own) = step;
+            println!(
+                "{:<38}{sequences:>6}{prefix:>8}{own:>8}{:>16.2}{:>16.2}{:>8.2}",
+                case.name(),
+                apart * 1e6,
+                shared * 1e6,
+                apart / shared,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Seconds for a row of one layer in a step of sequences that share nothing, and in one of sequences that share a prefix.
+fn sharing(
+    backend: &CpuBackend,
+    case: Case,
+    (sequences, prefix, own): (usize, usize, usize),
+) -> Result<[f64; 2], Box<dyn Error>> {
+    let mut session = Session::new(backend, case, MAX_ROWS)?;
+    let group = session.program.groups().first().ok_or("no state")?;
+    let (pages, shared, filled) = (group.pages(prefix + own), group.pages(prefix), group.pages(MAX_ROWS));
+    let tables = |shared: usize| -> Vec<Vec<u32>> {
+        let own = |sequence: usize, page: usize| if page < shared { page } else { sequence * pages + page };
+        (0..sequences).map(|s| (0..pages).map(|page| own(s, page) as u32).collect()).collect()
+    };
+    session.program.reserve_pages(0, sequences * pages)?;
+    let tokens = session.program.groups().first().map_or(0, |group| group.page_tokens);
+    let copy = |to: usize| PageCopy { group: 0, from: (to % filled) as u32, to: to as u32, tokens };
+    let copies = (filled..sequences * pages).map(copy).collect();
+    let step = |tables: Vec<Vec<u32>>, copies: Vec<PageCopy>| Step {
+        tokens: (0..sequences).map(|i| (i % VOCAB) as u32).collect(),
+        sequences: tables
+            .into_iter()
+            .map(|table| SequenceStep {
+                rows: 1,
+                start: prefix + own - 1,
+                tables: vec![table],
+                ..SequenceStep::default()
+            })
+            .collect(),
+        logit_rows: (0..sequences as u32).collect(),
+        copies,
+        ..Step::default()
+    };
+    session.program.run(&step(tables(0), copies))?;
+    let steps = [step(tables(0), Vec::new()), step(tables(shared), Vec::new())];
+    let (start, mut best, mut samples) = (Instant::now(), [f64::INFINITY; 2], 0);
+    while start.elapsed() < 2 * SAMPLED.0 || samples < SAMPLED.1 {
+        for (step, best) in steps.iter().zip(&mut best) {
+            let sample = Instant::now();
+            session.program.run(step)?;
+            *best = best.min(sample.elapsed().as_secs_f64());
+        }
+        samples += 1;
+    }
+    Ok(best.map(|best| best / (sequences * LAYERS) as f64))
 }
 
 impl Case {
@@ -212,7 +290,8 @@ struct Session {
 }
 
 impl Session {
-    fn new(backend: &CpuBackend, case: Case) -> Result<Self, Box<dyn Error>> {
+    /// With a cache that is filled with `deepest` tokens.
+    fn new(backend: &CpuBackend, case: Case, deepest: usize) -> Result<Self, Box<dyn Error>> {
         let (k_type, v_type) = (case.kv(), case.kv());
         let options = CompileOptions {
             max_rows: MAX_ROWS,
@@ -223,7 +302,6 @@ impl Session {
             repack: true,
         };
         let mut program = backend.compile(&case.graph()?, &Numbers, &options, &mut |_, _| {})?;
-        let deepest = ATTENTION_STEPS.iter().map(|(rows, depth)| rows + depth).max().unwrap_or(0);
         for group in 0..program.groups().len() {
             let pages = program.groups()[group].pages(deepest);
             program.reserve_pages(group, pages)?;

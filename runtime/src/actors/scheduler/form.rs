@@ -16,7 +16,7 @@ use crate::{
         job::TokenEvent,
         kv::{KvMessage, LeaseWork},
     },
-    cache::{Acquired, Reserve},
+    cache::{Acquired, Lease, Reserve},
     engine::{Difference, Failure, Miss},
 };
 
@@ -319,6 +319,14 @@ impl SchedulerState {
         self.let_go(index)
     }
 
+    /// The sequences of the step. Those that begin with the same pages stand side by side: attention reads these pages once.
+    fn step_order(&self) -> Vec<usize> {
+        let tables = |index: &usize| self.running[*index].lease.as_ref().map(Lease::tables);
+        let mut order: Vec<usize> = (0..self.running.len()).filter(|index| self.running[*index].in_step > 0).collect();
+        order.sort_by(|a, b| tables(a).cmp(&tables(b)));
+        order
+    }
+
     fn build(&mut self) -> Result<Option<Box<StepJob>>, ActorProcessingErr> {
         let mut job = self.spare.take().unwrap_or_default();
         job.step.tokens.clear();
@@ -327,7 +335,8 @@ impl SchedulerState {
         job.step.sequences.clear();
         job.wants.clear();
         job.held.clear();
-        for sequence in self.running.iter_mut().filter(|s| s.in_step > 0) {
+        for index in self.step_order() {
+            let sequence = &mut self.running[index];
             let rejected = sequence.rejected();
             let Some(lease) = &mut sequence.lease else { continue };
             let (start, end) = (lease.len(), lease.len() + sequence.in_step);

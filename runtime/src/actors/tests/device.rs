@@ -210,6 +210,16 @@ impl FakeProgram {
     }
 }
 
+/// Holds that sequences that begin with the same page stand side by side.
+fn check_neighbours(step: &Step) {
+    let mut pages: Vec<u32> = step.sequences.iter().map(|sequence| sequence.tables[0][0]).collect();
+    pages.dedup();
+    let runs = pages.len();
+    pages.sort_unstable();
+    pages.dedup();
+    assert_eq!(runs, pages.len(), "sequences that share their pages are apart");
+}
+
 impl Program for FakeProgram {
     fn groups(&self) -> &[StateGroup] {
         &self.groups
@@ -249,6 +259,7 @@ impl Program for FakeProgram {
             return Err(StepError::Invalid("poisoned".into()));
         }
         assert!(!step.tokens.contains(&(self.poison + 1)), "poisoned");
+        check_neighbours(step);
         self.check_slots(step);
         self.copy(step);
         self.logits.clear();

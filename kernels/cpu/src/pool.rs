@@ -5,7 +5,7 @@
 //! `[head][row][entry]`. Where entries are codes with scales, the scales lie behind the head's codes, `[block][row]`. Pages are saved row
 //! by row, `[row][state][head]` and the entries, then the scales, in little-endian order, whatever their layout in memory.
 
-use std::{ops::Range, ptr::NonNull};
+use std::{ops::Range, ptr::NonNull, rc::Rc};
 
 use bantam_backend::{KV_BLOCK, KvType, PageCopy, StateGroup, StepError};
 
@@ -85,6 +85,25 @@ impl StateSlot {
             (KvType::F32, _) => (self.entry(row, number) * 4, 4),
         };
         start..start + bytes
+    }
+
+    /// What a row of a head consists of, in the order of its numbers.
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for number in 0..self.numbers() {
+            let (first, second) = (self.number(0, number), self.number(1, number));
+            let (start, step, bytes) = (first.start, second.start - first.start, first.len());
+            match runs.last_mut() {
+                // On other machines each number is turned around by itself.
+                Some(last)
+                    if cfg!(target_endian = "little") && last.step == step && last.start + last.bytes == start =>
+                {
+                    last.bytes += bytes;
+                }
+                _ => runs.push(Run { start, step, bytes }),
+            }
+        }
+        runs
     }
 
     /// Index of a number of a row, of [`Self::stored`] ones, among those of the head.
@@ -195,12 +214,16 @@ impl Pool {
     /// Appends the first `tokens` tokens of a page.
     pub(crate) fn save(&self, page: u32, tokens: usize, out: &mut Vec<u8>) -> Result<(), StepError> {
         let rows = self.rows(page, tokens)?;
-        out.reserve(rows * self.row_bytes());
-        for (slot, head, place) in self.numbers(rows) {
-            // SAFETY: the page exists and the place is a number's in it. Nobody writes: a step needs `&mut` program.
-            let number =
-                unsafe { std::slice::from_raw_parts(self.head(slot, page, head).add(place.start), place.len()) };
-            extend_little_endian(out, number);
+        let (at, row_bytes) = (out.len(), self.row_bytes());
+        out.resize(at + rows * row_bytes, 0);
+        let saved = &mut out[at..];
+        for (slot, head, runs, mut column) in self.heads() {
+            // SAFETY: the page exists and this is the head's part of it. Nobody writes: a step needs `&mut` program.
+            let bytes = unsafe { std::slice::from_raw_parts(self.head(slot, page, head), slot.head_bytes()) };
+            for run in runs.iter() {
+                copy_rows(run.bytes, rows, (bytes, run.start, run.step), (saved, column, row_bytes));
+                column += run.bytes;
+            }
         }
         Ok(())
     }
@@ -208,38 +231,34 @@ impl Pool {
     /// Writes what [`Pool::save`] gave.
     pub(crate) fn load(&mut self, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError> {
         let rows = self.rows(page, tokens)?;
-        let expected = rows * self.row_bytes();
+        let row_bytes = self.row_bytes();
+        let expected = rows * row_bytes;
         if bytes.len() != expected {
             return Err(StepError::Invalid(format!(
                 "{tokens} tokens of a page take {expected} bytes, found {}: it was saved by another program",
                 bytes.len()
             )));
         }
-        let mut rest = bytes;
-        let mut number = Vec::new();
-        for (slot, head, place) in self.numbers(rows) {
-            let (bytes, after) = rest.split_at(place.len());
-            rest = after;
-            number.clear();
-            extend_little_endian(&mut number, bytes);
-            // SAFETY: the page exists and the place is a number's in it; `&mut self` excludes others.
-            unsafe {
-                let target = self.head(slot, page, head).add(place.start);
-                std::ptr::copy_nonoverlapping(number.as_ptr(), target, number.len());
+        for (slot, head, runs, mut column) in self.heads() {
+            // SAFETY: the page exists and this is the head's part of it; `&mut self` excludes others.
+            let target = unsafe { std::slice::from_raw_parts_mut(self.head(slot, page, head), slot.head_bytes()) };
+            for run in runs.iter() {
+                copy_rows(run.bytes, rows, (bytes, column, row_bytes), (target, run.start, run.step));
+                column += run.bytes;
             }
         }
         Ok(())
     }
 
-    /// Every number of the first `rows` rows in the order of saving: slot, head, bytes in the head.
-    fn numbers(&self, rows: usize) -> impl Iterator<Item = (&StateSlot, usize, Range<usize>)> {
-        let of_head =
-            |row: usize, slot, head| (0..StateSlot::numbers(slot)).map(move |n| (slot, head, slot.number(row, n)));
-        let of_row = move |row: usize| {
-            let heads = self.slots.iter().flat_map(|slot| (0..slot.heads).map(move |head| (slot, head)));
-            heads.flat_map(move |(slot, head)| of_head(row, slot, head))
-        };
-        (0..rows).flat_map(of_row)
+    /// Every head in the order of saving, with what it consists of and where in a saved row it begins.
+    fn heads(&self) -> impl Iterator<Item = (&StateSlot, usize, Rc<[Run]>, usize)> {
+        let mut column = 0;
+        self.slots.iter().flat_map(move |slot| {
+            let runs: Rc<[Run]> = slot.runs().into();
+            let (first, bytes) = (column, runs.iter().map(|run| run.bytes).sum::<usize>());
+            column += slot.heads * bytes;
+            (0..slot.heads).map(move |head| (slot, head, Rc::clone(&runs), first + head * bytes))
+        })
     }
 
     fn row_bytes(&self) -> usize {
@@ -261,12 +280,47 @@ impl Pool {
     }
 }
 
-/// Turns a number between the machine's byte order and the little-endian one.
-fn extend_little_endian(out: &mut Vec<u8>, number: &[u8]) {
-    let at = out.len();
-    out.extend_from_slice(number);
-    if cfg!(target_endian = "big") {
-        out[at..].reverse();
+/// Numbers of a head that lie side by side in each row, in memory as in what is saved.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Where those of the first row begin, from the start of the head, in bytes.
+    start: usize,
+    /// Bytes from a row to the next.
+    step: usize,
+    /// Bytes of a row.
+    bytes: usize,
+}
+
+/// Rows of equally many bytes in some memory: where the first is, and how far the next.
+type Rows<'a> = (&'a [u8], usize, usize);
+type RowsMut<'a> = (&'a mut [u8], usize, usize);
+
+/// Copies the first `rows` rows of so many bytes each.
+fn copy_rows(bytes: usize, rows: usize, from: Rows<'_>, to: RowsMut<'_>) {
+    // Keys are copied number by number. Their sizes are known here, so that each takes one instruction.
+    match bytes {
+        1 => copy_numbers::<1>(rows, from, to),
+        2 => copy_numbers::<2>(rows, from, to),
+        4 => copy_numbers::<4>(rows, from, to),
+        _ => {
+            let ((from, from_start, from_step), (to, to_start, to_step)) = (from, to);
+            for row in 0..rows {
+                let (source, target) = (from_start + row * from_step, to_start + row * to_step);
+                to[target..target + bytes].copy_from_slice(&from[source..source + bytes]);
+            }
+        }
+    }
+}
+
+fn copy_numbers<const BYTES: usize>(rows: usize, from: Rows<'_>, to: RowsMut<'_>) {
+    let ((from, from_start, from_step), (to, to_start, to_step)) = (from, to);
+    for row in 0..rows {
+        let (source, target) = (from_start + row * from_step, to_start + row * to_step);
+        let number = &mut to[target..target + BYTES];
+        number.copy_from_slice(&from[source..source + BYTES]);
+        if cfg!(target_endian = "big") {
+            number.reverse();
+        }
     }
 }
 
@@ -308,6 +362,29 @@ mod tests {
         saved.clear();
         pool.save(1, 32, &mut saved).unwrap();
         assert!(saved.iter().all(|b| *b == 0), "a new page is zero");
+    }
+
+    #[test]
+    fn what_is_saved_are_the_numbers_of_each_row_in_their_order() {
+        let mut pool = pool();
+        pool.reserve(0, 1).unwrap();
+        let bytes: Vec<u8> = (0..5 * pool.row_bytes()).map(|i| (i * 7 % 251) as u8).collect();
+        pool.load(0, 5, &bytes).unwrap();
+        let mut numbers = Vec::new();
+        for (row, slot) in (0..5).flat_map(|row| pool.slots.iter().map(move |slot| (row, slot))) {
+            for (head, number) in (0..slot.heads).flat_map(|head| (0..slot.numbers()).map(move |n| (head, n))) {
+                let place = slot.number(row, number);
+                // SAFETY: the page exists, the place is a number's in the head, and nobody writes.
+                let found =
+                    unsafe { std::slice::from_raw_parts(pool.head(slot, 0, head).add(place.start), place.len()) };
+                numbers.extend_from_slice(found);
+                if cfg!(target_endian = "big") {
+                    let last = numbers.len() - found.len();
+                    numbers[last..].reverse();
+                }
+            }
+        }
+        assert_eq!(numbers, bytes);
     }
 
     #[test]

@@ -43,8 +43,16 @@ impl Answer {
 }
 
 async fn answer(engine: &Engine, prompt: Prompt, seed: u64) -> Answer {
+    answer_within(12, engine, prompt, seed).await
+}
+
+async fn long_answer(engine: &Engine, prompt: Prompt, seed: u64) -> Answer {
+    answer_within(120, engine, prompt, seed).await
+}
+
+async fn answer_within(most: usize, engine: &Engine, prompt: Prompt, seed: u64) -> Answer {
     let sampling = SamplingOverrides { temperature: Some(1.0), seed: Some(seed), ..SamplingOverrides::default() };
-    let request = Request { sampling, max_tokens: Some(12), logprobs: Some(0), ..Request::new(prompt) };
+    let request = Request { sampling, max_tokens: Some(most), logprobs: Some(0), ..Request::new(prompt) };
     let mut generation = engine.submit(request).await.unwrap();
     let (mut text, mut bytes, mut missed) = (String::new(), Vec::new(), None);
     loop {
@@ -150,4 +158,42 @@ async fn a_miss_names_the_first_tokens_that_differ() {
     let text = |token| String::from_utf8(info.tokenizer.token_bytes(token, false).to_vec()).unwrap();
     assert_eq!(miss.to_string(), format!("miss at 30: cached \"{}\", asked \"{}\"", text(first[30]), text(70)));
     assert_eq!(answer(&engine, Prompt::Tokens(first), 1).await.miss, None, "all of it was found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_template_rewrites_is_computed_before_it_is_asked_for() {
+    /// Fewer tokens are not worth a step in advance.
+    const WORTH: usize = 64;
+    // Rows alone, rows and recurrent values, rows in windows.
+    for model in ["qwen2-dense", "qwen35-dense", "gemma4-dense"] {
+        let engine = start(model).await;
+        let mut prepared = 0;
+        for seed in 0..6 {
+            let mut messages = vec![json!({"role": "user", "content": format!("tell a question {seed}")})];
+            let text = long_answer(&engine, Prompt::Chat(chat(&messages)), seed).await.text;
+            messages.push(json!({"role": "assistant", "content": text}));
+            quiet(&engine).await;
+            let [one, other] = ["one", "other"].map(|text| {
+                let next = json!({"role": "user", "content": text});
+                messages.iter().cloned().chain([next]).collect::<Vec<_>>()
+            });
+            let (one, (_, other)) =
+                (engine.render(chat(&one)).await.unwrap().1, engine.render(chat(&other)).await.unwrap());
+            let shared = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
+            messages.push(json!({"role": "user", "content": "and tomorrow"}));
+            let cached = answer(&engine, Prompt::Chat(chat(&messages)), seed).await.outcome.cached_tokens;
+            assert!(cached + WORTH >= shared, "{model}: {cached} of {shared}");
+            prepared += usize::from(cached >= shared);
+        }
+        assert!(prepared > 1, "{model}: {prepared}");
+        engine.stop().await;
+    }
+}
+
+/// Waits until nothing has been computed for a while.
+async fn quiet(engine: &Engine) {
+    let mut rows = 0;
+    while std::mem::replace(&mut rows, engine.status().await.rows) != rows {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
 }

@@ -123,7 +123,7 @@ fn announce(log: &Log, address: SocketAddr, model: &ModelInfo) {
     log.line(format!("{title} is ready: listening on http://{address} (chat page; API under /v1)"));
     let past_turns = model.template_capabilities.as_ref().and_then(|template| template.past_turns.drift());
     if let Some(drift) = past_turns.filter(|_| log.is_verbose()) {
-        log.line(format!("the chat template {drift}: there the cache of a conversation ends"));
+        log.line(format!("the chat template {drift}: what the next request begins with is computed after each turn"));
     }
     log.header();
 }

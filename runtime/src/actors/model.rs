@@ -25,7 +25,7 @@ use super::{
     kv::{Kv, KvArguments, KvMessage},
     scheduler::{Scheduler, SchedulerArguments, SchedulerMessage, Transfer},
     slot::{Slot, SlotContext, SlotMessage},
-    turns::{Turns, TurnsMessage},
+    turns::{Turns, TurnsArguments, TurnsMessage},
 };
 use crate::{
     cache::StateCache,
@@ -57,6 +57,9 @@ pub(crate) enum ModelMessage {
     Restart,
     /// A step does not end.
     Hung(String),
+    /// Compute a prefix when there is nothing else to do.
+    #[cfg(test)]
+    Prepare(super::scheduler::Preparation),
     /// Let an actor fail.
     #[cfg(test)]
     Fail(super::tests::faults::Who),
@@ -179,6 +182,8 @@ impl Actor for Model {
             }
             ModelMessage::Restart | ModelMessage::Hung(_) => return Ok(()),
             #[cfg(test)]
+            ModelMessage::Prepare(preparation) => children.scheduler.cast(SchedulerMessage::Prepare(preparation)),
+            #[cfg(test)]
             ModelMessage::Fail(who) => return children.fail(who),
         });
         Ok(())
@@ -282,7 +287,6 @@ impl ModelState {
         let arguments = (Arc::clone(&self.thread), experts.clone());
         let (executor, _) = Actor::spawn_linked(None, Executor, arguments, above.clone()).await?;
         let (kv, _) = Actor::spawn_linked(None, Kv, cache, above.clone()).await?;
-        let (turns, _) = Actor::spawn_linked(None, Turns, (), above.clone()).await?;
         let arguments = SchedulerArguments {
             model: myself.clone(),
             executor: executor.clone(),
@@ -301,6 +305,8 @@ impl ModelState {
             step_timeout: self.config.step_timeout,
         };
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
+        let arguments = TurnsArguments { info: Arc::clone(&self.info), scheduler: scheduler.clone() };
+        let (turns, _) = Actor::spawn_linked(None, Turns, arguments, above.clone()).await?;
         let mut slots = Vec::new();
         for id in 0..self.config.parallel {
             slots.push(self.slot(id, &scheduler, &turns, myself).await?);

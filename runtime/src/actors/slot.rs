@@ -162,7 +162,7 @@ impl Pump {
     async fn run(mut self) {
         self.serve().await;
         // A client that leaves may still go on from what it has.
-        self.remember();
+        self.remember(false);
     }
 
     async fn serve(&mut self) {
@@ -205,10 +205,11 @@ impl Pump {
     }
 
     /// Has the turn remembered, once, as far as it came.
-    fn remember(&mut self) {
-        let Some(OpenTurn { seed, tokens, shown }) = self.turn.take() else { return };
+    fn remember(&mut self, ended: bool) {
+        let Some(OpenTurn { mut seed, tokens, shown }) = self.turn.take() else { return };
+        let sequel = seed.take_sequel(&shown).filter(|_| ended).map(Box::new);
         if let Some(turn) = seed.turn(&tokens, &shown, &self.context.tokenizer, &self.context.end_tokens) {
-            drop(self.context.turns.cast(TurnsMessage::Remember(turn)));
+            drop(self.context.turns.cast(TurnsMessage::Remember(turn, sequel)));
         }
     }
 
@@ -266,7 +267,7 @@ impl Pump {
     }
 
     async fn finish(&mut self, reason: FinishReason, stop_text: Option<String>) -> Result<(), Gone> {
-        self.remember();
+        self.remember(true);
         let first = self.first_token.unwrap_or_else(Instant::now);
         self.send(Event::Finished(Outcome {
             reason,

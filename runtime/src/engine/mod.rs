@@ -19,6 +19,7 @@ mod handle;
 mod miss;
 mod prepare;
 mod request;
+pub(crate) mod sequel;
 mod state;
 mod status;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bantam_text::{
-    Capabilities, Joined, RenderInput, Segment, Specials, StopMatcher, TokenizerError, local_now, prepare_messages,
+    Capabilities, Joined, PastTurns, RenderInput, Segment, Specials, StopMatcher, TokenizerError, local_now,
+    prepare_messages,
 };
 use serde_json::Value;
 
@@ -34,14 +35,16 @@ pub(crate) struct Read {
 enum ReadPrompt {
     Tokens(Vec<u32>),
     /// With what the answer is remembered by, if it is to be.
-    Text(Joined, Option<Names>),
+    Text(Joined, Option<Box<Names>>),
 }
 
 /// Of the prompt's beginnings, and of the prompt with its answer.
 struct Names {
     beginnings: Vec<Digest>,
     open: Open,
-    trims: bool,
+    past: PastTurns,
+    /// The conversation, if its template renders past turns otherwise than they were generated.
+    chat: Option<ChatPrompt>,
 }
 
 /// Reads a request; `remember`: generated turns are remembered.
@@ -56,17 +59,19 @@ pub(crate) fn read(info: &ModelInfo, request: Request, remember: bool) -> Result
     let overrides = SamplingOverrides { logprobs: request.logprobs, ..request.sampling };
     let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.problem()))?;
     check_biases(info, overrides.logit_bias.as_deref().unwrap_or_default())?;
-    let text = |segments: &[Segment], trims| {
+    let text = |segments: &[Segment], past: PastTurns, chat| {
         let joined = join(info, segments)?;
-        let names = remember.then(|| digests(&joined)).map(|(beginnings, open)| Names { beginnings, open, trims });
-        Ok(ReadPrompt::Text(joined, names))
+        let names = remember.then(|| digests(&joined));
+        Ok(ReadPrompt::Text(joined, names.map(|(beginnings, open)| Box::new(Names { beginnings, open, past, chat }))))
     };
     let prompt = match request.prompt {
         Prompt::Chat(chat) => {
-            let trims = info.template_capabilities.as_ref().is_some_and(|template| template.past_turns.trimmed);
-            text(&segments(info, &chat)?, trims)?
+            let past = info.template_capabilities.as_ref().map(|template| template.past_turns).unwrap_or_default();
+            text(&segments(info, &chat)?, past, past.drift().map(|_| chat))?
         }
-        Prompt::Text(prompt) => text(&[Segment { text: prompt, specials: Specials::Parse }], false)?,
+        Prompt::Text(prompt) => {
+            text(&[Segment { text: prompt, specials: Specials::Parse }], PastTurns::default(), None)?
+        }
         Prompt::Tokens(tokens) => ReadPrompt::Tokens(tokens),
     };
     Ok(Read {
@@ -99,8 +104,14 @@ impl Read {
             ReadPrompt::Text(joined, names) => {
                 let base = recalled.as_ref().map(|recalled| recalled.digest);
                 let tokens = ids(info, &joined, recalled).map_err(|e| internal(&e))?;
-                let seed = |Names { open, trims, .. }| TurnSeed { open, tokens: tokens.clone(), base, trims };
-                let turn = names.map(seed);
+                let seed = |Names { open, past, chat, .. }| TurnSeed {
+                    open,
+                    tokens: tokens.clone(),
+                    base,
+                    trims: past.trimmed,
+                    chat,
+                };
+                let turn = names.map(|names| seed(*names));
                 (tokens, turn)
             }
         };
@@ -121,7 +132,7 @@ impl Read {
 }
 
 /// The tokens of a prompt, of which the recalled beginning keeps those that it had.
-fn ids(info: &ModelInfo, joined: &Joined, recalled: Option<Recalled>) -> Result<Vec<u32>, TokenizerError> {
+pub(super) fn ids(info: &ModelInfo, joined: &Joined, recalled: Option<Recalled>) -> Result<Vec<u32>, TokenizerError> {
     match recalled {
         Some(Recalled { special, mut tokens, .. }) => {
             tokens.extend(info.tokenizer.encode_from(joined, special)?);
@@ -141,7 +152,7 @@ pub(crate) fn render(info: &ModelInfo, chat: &ChatPrompt) -> Result<(String, Vec
     Ok((joined.text().to_owned(), ids))
 }
 
-fn internal(error: &TokenizerError) -> Refusal {
+pub(super) fn internal(error: &TokenizerError) -> Refusal {
     Refusal::Internal(error.to_string())
 }
 
@@ -185,7 +196,7 @@ fn check_tokens(info: &ModelInfo, tokens: &[u32]) -> Result<(), Refusal> {
     }
 }
 
-fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal> {
+pub(super) fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal> {
     let template = info.template.as_ref().ok_or_else(|| {
         let why = info.template_error.as_deref().unwrap_or("the model file has no chat template");
         Refusal::NoTemplate(why.to_owned())
@@ -232,7 +243,7 @@ fn check_bytes(info: &ModelInfo, bytes: usize) -> Result<(), Refusal> {
     }
 }
 
-fn join(info: &ModelInfo, segments: &[Segment]) -> Result<Joined, Refusal> {
+pub(super) fn join(info: &ModelInfo, segments: &[Segment]) -> Result<Joined, Refusal> {
     check_bytes(info, segments.iter().map(|segment| segment.text.len()).sum())?;
     info.tokenizer.join(segments).map_err(|e| internal(&e))
 }

@@ -3,6 +3,7 @@
 use bantam_text::{Specials, Tokenizer, TokenizerError};
 
 use super::{Digest, Open, Turn};
+use crate::engine::{ChatPrompt, sequel::Sequel};
 
 /// What of a prompt is needed to remember the turn that answers it.
 #[derive(Clone, Debug)]
@@ -15,13 +16,23 @@ pub(crate) struct TurnSeed {
     pub(crate) base: Option<Digest>,
     /// Whether white space at the end of turns is left out of later prompts.
     pub(crate) trims: bool,
+    /// The conversation, if what is prepared for its next request is worth a thought.
+    pub(crate) chat: Option<ChatPrompt>,
 }
 
 impl TurnSeed {
+    /// What the next request goes on from, if the template renders the turn otherwise than it was generated.
+    pub(crate) fn take_sequel(&mut self, shown: &str) -> Option<Sequel> {
+        let drifts = !self.trims || shown.trim_end() != shown;
+        let chat = self.chat.take().filter(|_| drifts && !shown.is_empty())?;
+        let is_answer = chat.messages.last().is_some_and(|last| last["role"] != "assistant");
+        is_answer.then(|| Sequel { chat, answer: shown.to_owned() })
+    }
+
     /// The turn for which `generated` was drawn and `shown` was sent to the client. None if these do not go together, or
     /// an end token is among them.
     pub(crate) fn turn(self, generated: &[u32], shown: &str, tokenizer: &Tokenizer, ends: &[u32]) -> Option<Turn> {
-        let TurnSeed { open, mut tokens, base, trims } = self;
+        let TurnSeed { open, mut tokens, base, trims, .. } = self;
         let shown = if trims { shown.trim_end() } else { shown };
         if generated.is_empty() || generated.iter().any(|token| ends.contains(token)) {
             return None;
@@ -66,7 +77,7 @@ mod tests {
 
     fn seed() -> TurnSeed {
         let open = digests(&tokenizer().join(&[]).unwrap()).1;
-        TurnSeed { open, tokens: PROMPT.to_vec(), base: None, trims: false }
+        TurnSeed { open, tokens: PROMPT.to_vec(), base: None, trims: false, chat: None }
     }
 
     fn turn(generated: &[u32], shown: &str) -> Option<Vec<u32>> {

@@ -39,6 +39,7 @@ impl SchedulerState {
             return Ok(());
         }
         self.assign_slots()?;
+        self.turn_to_background()?;
         self.publish().await?;
         self.choose().await?;
         self.provide_pages().await?;
@@ -82,7 +83,8 @@ impl SchedulerState {
     fn prompts(&self, mut logit_rows: usize) -> (Vec<usize>, Vec<Prompt>) {
         let (mut indexes, mut prompts) = (Vec::new(), Vec::new());
         for (index, sequence) in self.running.iter().enumerate() {
-            let waits = sequence.is_decoding() || sequence.lease.is_none() || !sequence.has_room();
+            let stays = sequence.is_decoding() || sequence.cancel.is_set();
+            let waits = stays || sequence.lease.is_none() || !sequence.has_room();
             if waits || logit_rows == 0 {
                 continue;
             }
@@ -186,7 +188,7 @@ impl SchedulerState {
         let tokens = sequence.tokens.clone();
         let found = ractor::call!(self.arguments.kv, |reply| KvMessage::Acquire { tokens, at_most, reserve, reply })?;
         let Some(Acquired { lease, branch, other }) = found else { return Ok(false) };
-        if !sequence.started {
+        if !sequence.started && !sequence.is_background {
             let tokens = other.zip(sequence.tokens.get(branch).copied());
             let differs = tokens.map(|(cached, asked)| Difference::new(cached, asked, &self.arguments.tokenizer));
             sequence.miss = Miss::new(lease.len(), branch, at_most, differs);
@@ -201,6 +203,7 @@ impl SchedulerState {
         sequence.grown_to = 0;
         let found = lease.len();
         sequence.lease = Some(lease);
+        self.running[index].end_if_not_worth();
         self.running[index].shares_with = self.beside(index, found);
         Ok(true)
     }

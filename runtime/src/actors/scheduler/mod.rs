@@ -7,6 +7,7 @@
 //!
 //! Invariants: a request ends in exactly one terminal event, sent by its slot; nothing here waits for a client.
 
+mod background;
 mod batch;
 mod cuts;
 mod figures;
@@ -26,8 +27,8 @@ use bantam_text::Tokenizer;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc;
 
-pub(crate) use self::transfer::Transfer;
-use self::{cuts::Cuts, figures::Figures, pace::Pace, sequence::Sequence, transfer::Transfers};
+use self::{background::Background, cuts::Cuts, figures::Figures, pace::Pace, sequence::Sequence, transfer::Transfers};
+pub(crate) use self::{background::Preparation, transfer::Transfer};
 use super::{
     executor::{ExecutorMessage, StepJob, StepOutcome},
     job::{Job, TokenEvent},
@@ -45,6 +46,8 @@ pub(crate) enum SchedulerMessage {
     Slots(Vec<ActorRef<SlotMessage>>),
     /// A request to be queued.
     Submit(Box<Job>),
+    /// A prefix is to be computed when there is nothing else to do.
+    Prepare(Preparation),
     /// Nobody waits for this request any more, or it has hit a stop text.
     Cancel(u64),
     /// State is to be saved or restored between two steps.
@@ -118,6 +121,7 @@ pub(crate) struct SchedulerState {
     /// By priority, then in order of arrival.
     running: Vec<Sequence>,
     slots: Vec<SlotEntry>,
+    background: Background,
     /// Since when a step or a transfer is being computed.
     computing: Option<Instant>,
     shape: Shape,
@@ -181,6 +185,7 @@ impl Actor for Scheduler {
             transfers: Transfers::new(),
             running: Vec::new(),
             slots: Vec::new(),
+            background: Background::default(),
             computing: None,
             shape: Shape::default(),
             is_hung: false,
@@ -201,6 +206,7 @@ impl Actor for Scheduler {
                 state.slots = actors.into_iter().map(|actor| SlotEntry { actor, busy: false }).collect();
             }
             SchedulerMessage::Submit(job) => state.enqueue(job),
+            SchedulerMessage::Prepare(preparation) => state.background.add(preparation),
             SchedulerMessage::Cancel(id) => state.cancel(id),
             SchedulerMessage::Transfer(transfer) => state.transfers.push_back(transfer),
             SchedulerMessage::TransferDone(job) => state.transfer_done(*job)?,
@@ -304,6 +310,7 @@ impl SchedulerState {
         let sequence = Sequence {
             id: job.id,
             slot,
+            is_background: false,
             prompt_len: job.tokens.len(),
             tokens: job.tokens,
             cached: 0,

@@ -38,7 +38,10 @@ pub(crate) struct Wait {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: u64,
+    /// Its slot; none has the number of a sequence in the background.
     pub(crate) slot: usize,
+    /// Whether it only computes its prompt, for requests to come.
+    pub(crate) is_background: bool,
     /// Prompt, then what was generated.
     pub(crate) tokens: Vec<u32>,
     pub(crate) prompt_len: usize,

@@ -1,7 +1,10 @@
 //! What sequences of a model with every kind of state share, and when.
 
 use super::serving::{Setup, collect, expect_exact, expected, prompt, submit, until};
-use crate::engine::{EngineConfig, Event};
+use crate::{
+    actors::{model::ModelMessage, scheduler::Preparation},
+    engine::{EngineConfig, Event},
+};
 
 /// A model with all kinds of state.
 fn hybrid() -> Setup {
@@ -164,5 +167,32 @@ async fn agents_that_take_turns_find_what_they_had() {
             }
         }
         assert!(reused * 100 >= reusable * 95, "{reused} of {reusable} tokens");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_is_computed_in_advance_while_there_is_nothing_else_to_do() {
+    for setup in Setup::all() {
+        let engine = setup.start().await;
+        let (_, model) = engine.link().unwrap();
+        let (prefix, other) = (prompt(1, 0, 140), prompt(2, 0, 12));
+        setup.gate.close();
+        model.cast(ModelMessage::Prepare(Preparation { prefix: prefix.clone(), next: 0 })).unwrap();
+        until(&engine, "the prefix is being computed", |s| s.step_running.is_some()).await;
+        let generation = submit(&engine, &other, 100).await;
+        until(&engine, "the request waits", |s| s.queued == 1).await;
+        setup.gate.open();
+        until(&engine, "the request is served", |s| s.slots.iter().any(|s| s.generated > 20)).await;
+        let status = engine.status().await;
+        if let Some(served) = status.slots.iter().find(|slot| slot.request.is_some()) {
+            let of_request = (other.len() + served.generated) as u64;
+            assert!(status.rows <= 16 + of_request, "one step of the prefix at most: {status:?}");
+        }
+        expect_exact(generation, &other, 100).await;
+        until(&engine, "the prefix is computed", |s| s.rows >= 140 + 12 + 99).await;
+        let mut longer = prefix.clone();
+        longer.extend([1, 2, 3]);
+        assert_eq!(expect_exact(submit(&engine, &longer, 3).await, &longer, 3).await, prefix.len());
+        assert!(engine.status().await.rows <= 140 + 12 + 99 + 3 + 2, "nothing is computed twice");
     }
 }

@@ -26,7 +26,7 @@ async fn started(server: &Server) -> TcpStream {
     socket
 }
 
-async fn idle(server: &Server) -> bool {
+pub(crate) async fn idle(server: &Server) -> bool {
     server.get("/slots").await.json().as_array().unwrap().iter().all(|slot| slot["state"] == "idle")
 }
 

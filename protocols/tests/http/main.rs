@@ -8,6 +8,7 @@ mod control;
 mod exposition;
 mod lifecycle;
 mod limits;
+mod load;
 mod metrics;
 mod refusals;
 mod server;

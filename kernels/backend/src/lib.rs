@@ -241,6 +241,10 @@ pub trait Program: Send {
     /// If the system has no address space for it.
     fn reserve_pages(&mut self, group: usize, pages: usize) -> Result<(), StepError>;
 
+    /// Gives the memory of pages back to the system, as far as it can be: what they hold is lost. They stay valid and may be
+    /// written again.
+    fn release_pages(&mut self, _group: usize, _pages: &[u32]) {}
+
     /// Makes slot ids `0..slots` of a graph's recurrent state valid. Never shrinks.
     ///
     /// # Errors

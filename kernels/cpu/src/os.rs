@@ -1,4 +1,4 @@
-//! What differs between operating systems: counting cores, asking for large pages, waiting for a core.
+//! What differs between operating systems: counting cores, asking for large pages, giving memory back, waiting for a core.
 
 use std::num::NonZero;
 
@@ -12,6 +12,16 @@ pub(crate) fn physical_cores() -> usize {
 /// Asks for large pages under `memory`: attention jumps through gigabytes, and small pages miss the TLB at each jump.
 pub(crate) fn prefer_large_pages(memory: *mut u8, bytes: usize) {
     system::prefer_large_pages(memory, bytes);
+}
+
+/// Gives memory back to the system, as far as it is whole pages of its: those read as zero from now on, and others keep what
+/// they hold.
+///
+/// # Safety
+/// The range must be the caller's, and nobody else may touch it meanwhile.
+pub(crate) unsafe fn give_back(memory: *mut u8, bytes: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { system::give_back(memory, bytes) }
 }
 
 /// How long a thread has waited for a core that others had, as far as the system tells.
@@ -80,13 +90,29 @@ mod system {
         Some(cpus)
     }
 
-    pub(super) fn prefer_large_pages(memory: *mut u8, bytes: usize) {
-        const PAGE: usize = 4096;
+    /// Bytes of a page of the system's, or a multiple of them.
+    const PAGE: usize = 1 << 14;
+
+    /// The whole pages within a range: where they begin, from its start, and their bytes.
+    fn whole_pages(memory: *mut u8, bytes: usize) -> Option<(usize, usize)> {
         let skip = memory.align_offset(PAGE);
-        let Some(rest) = bytes.checked_sub(skip) else { return };
+        let rest = bytes.checked_sub(skip)? / PAGE * PAGE;
+        (rest > 0).then_some((skip, rest))
+    }
+
+    pub(super) fn prefer_large_pages(memory: *mut u8, bytes: usize) {
+        let Some((skip, rest)) = whole_pages(memory, bytes) else { return };
         // SAFETY: the range lies in the caller's allocation, on page bounds; the advice changes no contents, and its
         // refusal costs only speed.
-        unsafe { libc::madvise(memory.add(skip).cast(), rest / PAGE * PAGE, libc::MADV_HUGEPAGE) };
+        unsafe { libc::madvise(memory.add(skip).cast(), rest, libc::MADV_HUGEPAGE) };
+    }
+
+    /// See [`super::give_back`].
+    pub(super) unsafe fn give_back(memory: *mut u8, bytes: usize) {
+        let Some((skip, rest)) = whole_pages(memory, bytes) else { return };
+        // SAFETY: the range lies in what is the caller's, on page bounds, in anonymous memory, which reads as zero then; a
+        // refusal leaves it as it is.
+        unsafe { libc::madvise(memory.add(skip).cast(), rest, libc::MADV_DONTNEED) };
     }
 }
 
@@ -110,6 +136,9 @@ mod system {
     }
 
     pub(super) fn prefer_large_pages(_memory: *mut u8, _bytes: usize) {}
+
+    /// These systems take back memory that is not used where they need it.
+    pub(super) unsafe fn give_back(_memory: *mut u8, _bytes: usize) {}
 }
 
 #[cfg(windows)]
@@ -146,6 +175,9 @@ mod system {
     }
 
     pub(super) fn prefer_large_pages(_memory: *mut u8, _bytes: usize) {}
+
+    /// These systems take back memory that is not used where they need it.
+    pub(super) unsafe fn give_back(_memory: *mut u8, _bytes: usize) {}
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
@@ -157,6 +189,9 @@ mod system {
     }
 
     pub(super) fn prefer_large_pages(_memory: *mut u8, _bytes: usize) {}
+
+    /// These systems take back memory that is not used where they need it.
+    pub(super) unsafe fn give_back(_memory: *mut u8, _bytes: usize) {}
 }
 
 #[cfg(not(target_os = "linux"))]

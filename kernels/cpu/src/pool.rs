@@ -181,6 +181,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Gives a page's memory back to the system; what it holds is lost.
+    pub(crate) fn release(&mut self, page: u32) {
+        let Some(&Page(start)) = self.pages.get(page as usize) else { return };
+        // SAFETY: the page is the pool's, and `&mut self` keeps others from it.
+        unsafe { crate::os::give_back(start.as_ptr(), self.group.page_bytes) };
+    }
+
     /// Notes that step number `step` writes a page; false if it was noted for this step before, or does not exist.
     pub(crate) fn note_write(&mut self, page: u32, step: u64) -> bool {
         self.written.get_mut(page as usize).is_some_and(|last| std::mem::replace(last, step) != step)
@@ -385,6 +392,31 @@ mod tests {
             }
         }
         assert_eq!(numbers, bytes);
+    }
+
+    #[test]
+    fn a_released_page_can_be_written_again_and_its_neighbours_keep_what_they_hold() {
+        let slot = StateSlot { group: 0, offset: 0, heads: 40, dim: 64, ty: KvType::F16, stride: 1, transposed: false };
+        let page_bytes = 40 * slot.head_bytes();
+        let group = StateGroup { kind: StateKind::PerToken, page_tokens: PAGE_ROWS, page_bytes, states: vec![0] };
+        let mut pool = Pool::new(group, vec![slot]);
+        pool.reserve(0, 3).unwrap();
+        let bytes: Vec<u8> = (0..page_bytes).map(|i| 1 + (i % 251) as u8).collect();
+        (0..3).for_each(|page| pool.load(page, PAGE_ROWS, &bytes).unwrap());
+        pool.release(1);
+        pool.release(7);
+        let saved = |pool: &Pool, page| {
+            let mut saved = Vec::new();
+            pool.save(page, PAGE_ROWS, &mut saved).unwrap();
+            saved
+        };
+        assert!(saved(&pool, 0) == bytes && saved(&pool, 2) == bytes);
+        if cfg!(target_os = "linux") {
+            let kept = saved(&pool, 1).iter().filter(|byte| **byte != 0).count();
+            assert!(kept < page_bytes / 2, "{kept} of {page_bytes} bytes are still there");
+        }
+        pool.load(1, PAGE_ROWS, &bytes).unwrap();
+        assert!(saved(&pool, 1) == bytes);
     }
 
     #[test]

@@ -366,6 +366,12 @@ impl Program for CpuProgram {
         self.pools[group].reserve(group, pages)
     }
 
+    fn release_pages(&mut self, group: usize, pages: &[u32]) {
+        if let Some(pool) = self.pools.get_mut(group) {
+            pages.iter().for_each(|page| pool.release(*page));
+        }
+    }
+
     fn reserve_slots(&mut self, graph: usize, slots: usize) -> Result<(), StepError> {
         self.slots_mut(graph)?.reserve(slots)
     }

@@ -25,7 +25,7 @@ use super::{
     transfer::{CopyJob, TransferJob},
 };
 use crate::{
-    cache::PendingCopy,
+    cache::{Page, PendingCopy},
     sampling::{Sampled, Sampler},
 };
 
@@ -38,6 +38,8 @@ pub(crate) enum ExecutorMessage {
     Transfer(Box<TransferJob>, ActorRef<SchedulerMessage>),
     /// Copies state; the scheduler gets the job back.
     Copy(Box<CopyJob>, ActorRef<SchedulerMessage>),
+    /// Gives the memory of pages back to the system; the scheduler is told.
+    Release(Vec<(usize, Page)>, ActorRef<SchedulerMessage>),
     /// Fail.
     #[cfg(test)]
     Fail,
@@ -48,6 +50,7 @@ enum Work {
     Step(Box<StepJob>),
     Transfer(Box<TransferJob>),
     Copy(Box<CopyJob>),
+    Release(Vec<(usize, Page)>),
 }
 
 /// A step and what is to be done with its logit rows.
@@ -153,6 +156,10 @@ fn run_all(mut program: Box<dyn Program>, received: &Receiver<Order>) {
             Work::Step(job) => step_done(program.as_mut(), job),
             Work::Transfer(job) => transfer_done(program.as_mut(), job),
             Work::Copy(job) => copy_done(program.as_ref(), job),
+            Work::Release(pages) => {
+                pages.iter().for_each(|(group, page)| program.release_pages(*group, &[page.id()]));
+                SchedulerMessage::Released
+            }
         };
         if scheduler.cast(done).is_err() {
             tracing::debug!("a step ended after its scheduler");
@@ -258,6 +265,7 @@ impl Actor for Executor {
             ExecutorMessage::Run(job, scheduler) => (Work::Step(job), scheduler),
             ExecutorMessage::Transfer(job, scheduler) => (Work::Transfer(job), scheduler),
             ExecutorMessage::Copy(job, scheduler) => (Work::Copy(job), scheduler),
+            ExecutorMessage::Release(pages, scheduler) => (Work::Release(pages), scheduler),
             #[cfg(test)]
             ExecutorMessage::Fail => panic!("injected"),
         };

@@ -11,7 +11,9 @@ use bantam_graph::StateKind;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use crate::{
-    cache::{Acquired, GroupUsage, Lease, NoRoom, PoolError, Reserve, Resume, SlotUsage, StateCache, WatchedTree},
+    cache::{
+        Acquired, GroupUsage, Lease, NoRoom, Page, PoolError, Reserve, Resume, SlotUsage, StateCache, WatchedTree,
+    },
     engine::StateStatus,
 };
 
@@ -29,6 +31,8 @@ pub(crate) enum KvMessage {
     Import { tokens: usize, reply: RpcReplyPort<Result<Lease, NoRoom>> },
     /// What there is to be saved, used last first, if something was added since.
     Watch { since: u64, reply: RpcReplyPort<Option<WatchedTree>> },
+    /// Pages of at most about so many bytes that no sequence uses, to be released.
+    GiveUp { bytes: u64, reply: RpcReplyPort<Vec<(usize, Page)>> },
     /// Ends a sequence: these tokens of it are computed and stay findable.
     Retire { lease: Lease, tokens: Vec<u32> },
     /// How full the pools are.
@@ -144,6 +148,9 @@ impl Actor for Kv {
             }
             KvMessage::Watch { since, reply } => {
                 reply.send((cache.additions() != since).then(|| cache.watch(u64::MAX))).ok();
+            }
+            KvMessage::GiveUp { bytes, reply } => {
+                reply.send(cache.give_up(bytes)).ok();
             }
             KvMessage::Retire { lease, tokens } => cache.retire(lease, &tokens)?,
             KvMessage::Usage(reply) => {

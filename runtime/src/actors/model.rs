@@ -303,6 +303,7 @@ impl ModelState {
             has_mixtures: !self.mixtures.is_empty(),
             checkpoint_interval: self.config.checkpoint_interval,
             step_timeout: self.config.step_timeout,
+            available_memory: self.config.available_memory,
         };
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
         let arguments = TurnsArguments { info: Arc::clone(&self.info), scheduler: scheduler.clone() };

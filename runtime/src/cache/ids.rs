@@ -94,6 +94,13 @@ impl Ids {
         true
     }
 
+    /// Takes the free ids of which this is true, one after the other.
+    pub(super) fn take_if(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<Id> {
+        self.free.extend(self.returned.try_iter());
+        let taken: Vec<u32> = self.free.extract_if(.., |id| wanted(*id)).collect();
+        taken.into_iter().map(|id| Id(Arc::new(Owned { id, home: self.home.clone() }))).collect()
+    }
+
     /// Takes a free id.
     pub(super) fn take(&mut self) -> Option<Id> {
         self.free.extend(self.returned.try_iter());

@@ -107,6 +107,8 @@ struct Pool {
     page_bytes: u64,
     minimum: usize,
     ids: Ids,
+    /// Per id, whether the page has been given out since it was last released: only then it takes memory.
+    touched: Vec<bool>,
 }
 
 impl Pool {
@@ -142,7 +144,12 @@ impl Pools {
         let pools: Vec<Pool> = groups
             .iter()
             .zip(minimum)
-            .map(|(group, &minimum)| Pool { page_bytes: group.page_bytes as u64, minimum, ids: Ids::new() })
+            .map(|(group, &minimum)| Pool {
+                page_bytes: group.page_bytes as u64,
+                minimum,
+                ids: Ids::new(),
+                touched: Vec::new(),
+            })
             .collect();
         let pools = Pools { pools, budget };
         let needed = pools.committed();
@@ -185,7 +192,30 @@ impl Pools {
                 return None;
             }
         }
-        pool.ids.take().map(Page)
+        let page = pool.ids.take()?;
+        pool.touched.resize(pool.ids.capacity(), false);
+        if let Some(touched) = pool.touched.get_mut(page.get() as usize) {
+            *touched = true;
+        }
+        Some(Page(page))
+    }
+
+    /// Takes pages that nobody has and that take memory, of at most about `bytes`. The program is to release their memory
+    /// before they are dropped.
+    pub fn take_unused(&mut self, bytes: u64) -> Vec<(usize, Page)> {
+        let (mut taken, mut left) = (Vec::new(), bytes);
+        for (group, Pool { page_bytes, ids, touched, .. }) in self.pools.iter_mut().enumerate() {
+            let pages = ids.take_if(|id| {
+                let wanted = left > 0 && touched.get(id as usize).is_some_and(|touched| *touched);
+                if wanted {
+                    touched[id as usize] = false;
+                    left = left.saturating_sub(*page_bytes);
+                }
+                wanted
+            });
+            taken.extend(pages.into_iter().map(|id| (group, Page(id))));
+        }
+        taken
     }
 
     /// How many of `wanted` pages of each group could not be had now, at all zero if [`Pools::allocate`] can give

@@ -7,7 +7,7 @@ use bantam_backend::{RecurrentGroup, StateGroup};
 use super::{
     evict::{EvictionPolicy, LeastRecentlyUsed},
     lease::Lease,
-    pool::{NoRoom, PoolError, Pools},
+    pool::{NoRoom, Page, PoolError, Pools},
     slots::Slots,
     tree::Tree,
 };
@@ -241,6 +241,22 @@ impl StateCache {
             };
             self.count_eviction(lost);
         }
+    }
+
+    /// Gives up pages of at most about `bytes`: first those that nobody has, then cached prefixes that no sequence uses. The
+    /// program is to release their memory before they are dropped.
+    pub fn give_up(&mut self, bytes: u64) -> Vec<(usize, Page)> {
+        let page_bytes: Vec<u64> = self.tree.groups.iter().map(|group| group.page_bytes as u64).collect();
+        let of = |pages: &[(usize, Page)]| pages.iter().map(|(group, _)| page_bytes[*group]).sum::<u64>();
+        let mut given = self.pools.take_unused(bytes);
+        while of(&given) < bytes {
+            let left = bytes - of(&given);
+            let each = left.checked_div(page_bytes.iter().sum()).unwrap_or(0) as usize + 1;
+            let Some(lost) = self.tree.evict(self.policy.as_ref(), &vec![each; page_bytes.len()]) else { break };
+            self.count_eviction(lost);
+            given.extend(self.pools.take_unused(left));
+        }
+        given
     }
 
     /// Gives a sequence with recurrent state a slot to write to, unless it has one.

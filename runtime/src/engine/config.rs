@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use bantam_backend::KvType;
 
 use super::EngineError;
-use crate::sampling::SamplingOverrides;
+use crate::{os, sampling::SamplingOverrides};
 
 /// How much memory kept prefixes take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct EngineConfig {
     pub(crate) max_tentative: usize,
     /// Room for the logits of every row of a step, for probes.
     pub(crate) all_logits: bool,
+    /// Tells how many bytes of memory are free.
+    pub(crate) available_memory: fn() -> Option<u64>,
     /// Take `context` even where it is longer than the model's own, for probes.
     pub(crate) beyond_model_context: bool,
 }
@@ -94,6 +96,7 @@ impl EngineConfig {
             cache_save_every: Duration::from_secs(60),
             max_tentative: 0,
             all_logits: false,
+            available_memory: os::available_memory,
             beyond_model_context: false,
         }
     }

@@ -35,7 +35,7 @@ impl SchedulerState {
     /// Starts the next step if there is anything to compute.
     pub(super) async fn next_step(&mut self) -> Result<(), ActorProcessingErr> {
         self.retire_cancelled()?;
-        if self.next_transfer().await? {
+        if self.relieve().await? || self.next_transfer().await? {
             return Ok(());
         }
         self.assign_slots()?;

@@ -14,6 +14,7 @@ mod figures;
 mod form;
 mod outcome;
 mod pace;
+mod pressure;
 mod sequence;
 mod transfer;
 
@@ -27,7 +28,10 @@ use bantam_text::Tokenizer;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc;
 
-use self::{background::Background, cuts::Cuts, figures::Figures, pace::Pace, sequence::Sequence, transfer::Transfers};
+use self::{
+    background::Background, cuts::Cuts, figures::Figures, pace::Pace, pressure::Pressure, sequence::Sequence,
+    transfer::Transfers,
+};
 pub(crate) use self::{background::Preparation, transfer::Transfer};
 use super::{
     executor::{ExecutorMessage, StepJob, StepOutcome},
@@ -56,6 +60,8 @@ pub(crate) enum SchedulerMessage {
     TransferDone(Box<TransferJob>),
     /// A part of the cache was copied.
     CopyDone(Box<CopyJob>),
+    /// Memory was given back.
+    Released,
     /// A step was computed.
     StepDone(Box<StepOutcome>),
     /// A slot has sent its last event.
@@ -101,6 +107,8 @@ pub(crate) struct SchedulerArguments {
     pub(crate) checkpoint_interval: usize,
     /// A step that takes longer will not end; zero: none is taken for such.
     pub(crate) step_timeout: Duration,
+    /// Tells how many bytes of the machine's memory are free, where that is known.
+    pub(crate) available_memory: fn() -> Option<u64>,
 }
 
 /// How often deadlines are looked at.
@@ -129,6 +137,7 @@ pub(crate) struct SchedulerState {
     /// A sequence that has found too little memory, if nothing has been given back since.
     starved: Option<u64>,
     pace: Pace,
+    pressure: Pressure,
     /// Buffers of the last step, used again.
     spare: Option<Box<StepJob>>,
     figures: Figures,
@@ -178,6 +187,7 @@ impl Actor for Scheduler {
             false => FEWEST_PROMPT_ROWS,
         };
         Ok(SchedulerState {
+            pressure: Pressure::new(arguments.available_memory),
             pace: Pace::new(arguments.prefill_share, fewest),
             arguments,
             myself,
@@ -211,6 +221,7 @@ impl Actor for Scheduler {
             SchedulerMessage::Transfer(transfer) => state.transfers.push_back(transfer),
             SchedulerMessage::TransferDone(job) => state.transfer_done(*job)?,
             SchedulerMessage::CopyDone(job) => state.copy_done(*job),
+            SchedulerMessage::Released => state.computing = None,
             SchedulerMessage::StepDone(outcome) => state.step_done(*outcome)?,
             SchedulerMessage::SlotFree(slot) => {
                 if let Some(entry) = state.slots.get_mut(slot) {
@@ -226,6 +237,7 @@ impl Actor for Scheduler {
             SchedulerMessage::Tick => {
                 state.end_overdue(Instant::now());
                 state.watch()?;
+                state.pressure.tick();
             }
             #[cfg(test)]
             SchedulerMessage::Fail => panic!("injected"),

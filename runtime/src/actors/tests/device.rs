@@ -249,6 +249,10 @@ impl Program for FakeProgram {
         Ok(())
     }
 
+    fn release_pages(&mut self, group: usize, pages: &[u32]) {
+        self.rows.retain(|(of, page, _), _| *of != group || !pages.contains(page));
+    }
+
     fn reserve_slots(&mut self, _: usize, _: usize) -> Result<(), StepError> {
         Ok(())
     }

@@ -102,6 +102,23 @@ async fn a_step_that_does_not_end_fails_its_requests_and_the_engine() {
     setup.gate.open();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn where_memory_runs_out_prefixes_go_and_requests_stay() {
+    for setup in Setup::all() {
+        let config = EngineConfig { available_memory: || Some(0), ..setup.config.clone() };
+        let engine = Setup { config, ..setup }.start().await;
+        let kept = prompt(3, 0, 100);
+        expect_exact(submit(&engine, &kept, 20).await, &kept, 20).await;
+        let p = prompt(1, 0, 30);
+        let running = submit(&engine, &p, 160).await;
+        until(&engine, "it waits for its client", |s| s.slots.iter().any(|s| s.state == SlotState::Blocked)).await;
+        // What the running one's window has left behind may stay.
+        until(&engine, "what nobody uses is gone", |s| s.state.pages_cached < 5).await;
+        expect_exact(running, &p, 160).await;
+        assert_eq!(expect_exact(submit(&engine, &kept, 20).await, &kept, 20).await, 0, "it is computed again");
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Client {
     prompt: usize,

@@ -143,7 +143,9 @@ pub(super) async fn until(engine: &Engine, what: &str, holds: impl Fn(&crate::en
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(PATIENCE, poll).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+    if timeout(PATIENCE, poll).await.is_err() {
+        panic!("not in time: {what}: {:?}", engine.status().await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     time::{Duration, Instant},
 };
@@ -91,7 +91,7 @@ pub(crate) struct StepOutcome {
 
 /// The thread that owns the program. Dropping it lets the thread end once its step is done.
 pub(crate) struct ExecutorThread {
-    work: SyncSender<Order>,
+    work: Sender<Order>,
 }
 
 /// What is to be done, and who is told of it.
@@ -130,8 +130,9 @@ impl ExecutorThread {
     /// # Errors
     /// If the system gives none.
     pub(crate) fn spawn(program: Box<dyn Program>) -> Result<Self, std::io::Error> {
-        // One step runs, and the scheduler forms the next only when it is done: one place is enough.
-        let (work, received) = sync_channel(1);
+        // Bounded by its senders: a scheduler waits for what it has sent, and one that was started anew comes behind what the
+        // one before it left here.
+        let (work, received) = channel();
         std::thread::Builder::new().name("executor".into()).spawn(move || run_all(program, &received))?;
         Ok(ExecutorThread { work })
     }
@@ -270,6 +271,6 @@ impl Actor for Executor {
             ExecutorMessage::Fail => panic!("injected"),
         };
         let work = Order { work, scheduler, experts: experts.clone() };
-        thread.work.try_send(work).map_err(|e| format!("the executor thread takes no step: {e}").into())
+        thread.work.send(work).map_err(|e| format!("the executor thread takes no step: {e}").into())
     }
 }

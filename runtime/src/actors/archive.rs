@@ -58,7 +58,7 @@ const BATCH: usize = 4 << 20;
 /// Pages that may wait to be written.
 const WAITING: usize = 8;
 
-/// Saving takes at most one part of so many of the time.
+/// Writing takes at most one part of so many of the time. Waiting for steps to end is not counted.
 const REST: u32 = 20;
 
 /// What the writing thread is sent.
@@ -94,11 +94,10 @@ impl Actor for Archive {
         message: Self::Msg,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let start = Instant::now();
-        state.save().await;
+        let wrote = state.save().await;
         match message {
             ArchiveMessage::Due => {
-                let next = state.arguments.every.max(start.elapsed().saturating_mul(REST));
+                let next = state.arguments.every.max(wrote.saturating_mul(REST));
                 myself.send_after(next, || ArchiveMessage::Due);
             }
             // Whoever asked may have gone.
@@ -109,37 +108,44 @@ impl Actor for Archive {
 }
 
 impl ArchiveState {
-    async fn save(&mut self) {
+    /// Saves what there is, if something was added. Returns how long writing took.
+    async fn save(&mut self) -> Duration {
         if !self.arguments.directory.can_write() {
-            return;
+            return Duration::ZERO;
         }
         // A client may know its answer before the scheduler has handed over the last of it.
         drop(self.copies(Vec::new()).await);
         let since = self.saved;
         // An actor that has failed takes the others along.
         let found = ractor::call!(self.arguments.kv, |reply| KvMessage::Watch { since, reply });
-        let Some(tree) = found.ok().flatten().filter(|tree| !tree.image.nodes.is_empty()) else { return };
+        let Some(tree) = found.ok().flatten().filter(|tree| !tree.image.nodes.is_empty()) else {
+            return Duration::ZERO;
+        };
         let additions = tree.additions;
         match self.write(tree).await {
-            Ok(()) => (self.saved, self.failing) = (additions, false),
+            Ok(took) => {
+                (self.saved, self.failing) = (additions, false);
+                took
+            }
             Err(why) => {
                 if !self.failing {
                     let file = self.arguments.directory.file();
                     tracing::warn!("--cache-dir: {}: {why}; the cache is not saved", file.display());
                 }
                 self.failing = true;
+                Duration::ZERO
             }
         }
     }
 
-    async fn write(&self, tree: WatchedTree) -> Result<(), String> {
+    async fn write(&self, tree: WatchedTree) -> Result<Duration, String> {
         let (sender, parts) = mpsc::channel(WAITING);
         let directory = Arc::clone(&self.arguments.directory);
         let writer = tokio::task::spawn_blocking(move || write_all(&directory, parts));
         let copied = self.copy(tree, sender).await;
         // A writer that fails stops the copying too, and knows why.
-        writer.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
-        copied
+        let took = writer.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+        copied.map(|()| took)
     }
 
     /// Has all state copied and sends it to the writer.
@@ -191,14 +197,20 @@ impl ArchiveState {
     }
 }
 
-/// Writes what comes. Without an end, nothing is left of it.
-fn write_all(directory: &CacheDirectory, mut parts: mpsc::Receiver<Part>) -> std::io::Result<()> {
+/// Writes what comes. Without an end, nothing is left of it. Returns how long it took beside waiting for it.
+fn write_all(directory: &CacheDirectory, mut parts: mpsc::Receiver<Part>) -> std::io::Result<Duration> {
     let mut file = directory.write()?;
+    let mut took = Duration::ZERO;
     while let Some(part) = parts.blocking_recv() {
+        let start = Instant::now();
         match part {
             Part::Blob(bytes) => file.blob(&bytes)?,
-            Part::End(image) => return file.finish(&image),
+            Part::End(image) => {
+                file.finish(&image)?;
+                return Ok(took + start.elapsed());
+            }
         }
+        took += start.elapsed();
     }
-    Ok(())
+    Ok(took)
 }

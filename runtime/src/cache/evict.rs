@@ -2,7 +2,13 @@
 
 use std::{cmp::Ordering, collections::HashMap, fmt::Debug, sync::Arc};
 
-use super::tree::{NodeId, Tree, first_page};
+use super::tree::{Node, NodeId, Tree, first_page};
+
+/// Tokens at the end of a conversation, shared with no other, that are soon computed again.
+const SHORT_END: usize = 256;
+
+/// So many of these are kept whatever their memory is.
+const SHORT_ENDS_KEPT: usize = 64;
 
 /// What can be given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,23 @@ impl Tree {
         }
         self.supersede(id);
         Some(0)
+    }
+
+    /// Gives up the end of a conversation that is soon computed again, if there are more such than are worth keeping. Returns
+    /// the tokens whose state is lost.
+    pub(super) fn evict_short_end(&mut self, policy: &dyn EvictionPolicy) -> Option<usize> {
+        let is_short = |node: &Node| node.children.is_empty() && node.pins() == 0 && node.tokens.len() < SHORT_END;
+        let candidate = |node: &Node| Candidate {
+            kind: CandidateKind::Leaf,
+            last_used: node.last_used,
+            tokens: node.end(),
+        };
+        let short = || self.live().filter(|(_, node)| is_short(node));
+        if short().count() <= SHORT_ENDS_KEPT {
+            return None;
+        }
+        let (id, _) = short().min_by(|(_, a), (_, b)| policy.order(&candidate(a), &candidate(b)))?;
+        Some(self.remove(id))
     }
 
     /// Gives up going on from a node's end.

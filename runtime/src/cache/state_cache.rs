@@ -231,8 +231,19 @@ impl StateCache {
         Ok(lease)
     }
 
+    /// Rather than take memory that was never used, gives up short ends of conversations, of which a few are enough: to
+    /// compute one again takes less than its memory is worth. So a server of many short requests does not grow.
+    fn spare_memory(&mut self, wanted: &[usize]) {
+        let groups = self.tree.groups.len();
+        while (0..groups).any(|g| wanted.get(g).is_some_and(|&wanted| wanted > self.pools.free(g))) {
+            let Some(lost) = self.tree.evict_short_end(self.policy.as_ref()) else { return };
+            self.count_eviction(lost);
+        }
+    }
+
     /// Evicts until so many pages of each group can be had.
     fn make_room(&mut self, wanted: &[usize]) -> Result<(), NoRoom> {
+        self.spare_memory(wanted);
         loop {
             let missing = self.pools.missing(wanted);
             let Some(group) = missing.iter().position(|&n| n > 0) else { return Ok(()) };

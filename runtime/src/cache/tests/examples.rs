@@ -237,3 +237,25 @@ fn pages_return_from_other_threads() {
     std::thread::spawn(move || drop(lease)).join().unwrap();
     assert_eq!(cache.usage()[0].free, 10);
 }
+
+#[test]
+fn many_short_conversations_take_the_memory_of_a_few() {
+    let mut world = World::new(vec![per_token(4)], PLENTY, &[0]);
+    let mut serve = |tokens: Vec<u32>| {
+        let (len, i) = (tokens.len(), world.start(0, tokens.clone(), tokens.len() - 1));
+        let found = world.sequences[i].lease.len();
+        world.step(&[i], len - found, len - found, 0).unwrap();
+        world.copies.clear();
+        world.retire(i);
+        (found, world.cache.capacity(0))
+    };
+    let short = |i: u32| vec![1000 + i, 2, 3, 4, 5, 6];
+    let (_, of_one) = serve(counting(0, 400));
+    let (_, after_a_hundred) = (0..100).map(|i| serve(short(i))).last().unwrap();
+    assert!(after_a_hundred > of_one + 64);
+    let (_, after_a_thousand) = (100..1000).map(|i| serve(short(i))).last().unwrap();
+    assert_eq!(after_a_thousand, after_a_hundred);
+    assert_eq!(serve(counting(0, 400)).0, 399, "a long one is kept");
+    assert_eq!(serve(short(960)).0, 5, "so are those of late");
+    assert_eq!(serve(short(100)).0, 0);
+}

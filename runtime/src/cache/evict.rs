@@ -8,7 +8,7 @@ use super::tree::{Node, NodeId, Tree, first_page};
 const SHORT_END: usize = 256;
 
 /// So many of these are kept whatever their memory is.
-const SHORT_ENDS_KEPT: usize = 64;
+const SHORT_ENDS_KEPT: usize = 32;
 
 /// What can be given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +101,8 @@ impl Tree {
     /// the tokens whose state is lost.
     pub(super) fn evict_short_end(&mut self, policy: &dyn EvictionPolicy) -> Option<usize> {
         let is_short = |node: &Node| node.children.is_empty() && node.pins() == 0 && node.tokens.len() < SHORT_END;
-        let candidate = |node: &Node| Candidate {
-            kind: CandidateKind::Leaf,
-            last_used: node.last_used,
-            tokens: node.end(),
-        };
+        let candidate =
+            |node: &Node| Candidate { kind: CandidateKind::Leaf, last_used: node.last_used, tokens: node.end() };
         let short = || self.live().filter(|(_, node)| is_short(node));
         if short().count() <= SHORT_ENDS_KEPT {
             return None;

@@ -3,15 +3,15 @@
 //! Decoding sequences wait for the whole step, so the time of prompt rows is the pause between two of their tokens. The
 //! pace gives prompts a share of the time, as credit that grows while sequences decode and that prompt rows use up. With a
 //! share of a half, and prompts waiting, a step takes twice as long as it would without them. Credit that nobody used is
-//! kept up to a limit: a short prompt is computed at once, a long one is spread.
+//! kept up to a limit: a short prompt is computed at twice that pace, a long one is spread.
 
 use std::time::Duration;
 
-/// Most credit, in seconds: what a prompt gets at once after a pause.
+/// Most credit, in seconds: what a prompt gets beyond its share after a pause.
 const MOST_CREDIT: f64 = 1.0;
 
-/// Most of it that one step uses, in seconds, unless a step earns more or the fewest rows worth a step cost more.
-const MOST_AT_ONCE: f64 = 0.25;
+/// Most of it that one step uses, in what a step earns: the pause between two tokens stays bounded while credit lasts.
+const EARNINGS_AT_ONCE: f64 = 2.0;
 
 /// Part of a step's rows that prompts take while it is not known what they cost.
 const UNKNOWN_PART: usize = 4;
@@ -61,7 +61,7 @@ impl Pace {
             return 0;
         }
         let least = self.fewest.min(wanted);
-        let at_once = MOST_AT_ONCE.max(self.alone(decoding).unwrap_or(0.0) * self.ratio);
+        let at_once = self.alone(decoding).map_or(self.credit, |alone| EARNINGS_AT_ONCE * alone * self.ratio);
         let affordable = (self.credit.min(at_once) / row) as usize;
         match affordable >= least || self.credit >= least as f64 * row {
             true => affordable.max(least).min(wanted),
@@ -169,12 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn a_short_prompt_is_computed_at_once() {
+    fn a_short_prompt_is_computed_at_twice_the_pace() {
         let machine = Machine { fixed: 0.005, decode_row: 0.0005, prompt_row: 0.0005 };
         let mut pace = Pace::new(50, 8);
         pace.learn(0, 512, machine.step(0, 512));
         (0..50).for_each(|_| pace.learn(3, 0, machine.step(3, 0)));
-        assert_eq!(pace.rows(3, 130, 500), 130);
+        // A step of decoding alone takes as long as 13 prompt rows.
+        for _ in 0..4 {
+            let rows = pace.rows(3, 130, 500);
+            assert!((25..=26).contains(&rows), "{rows}");
+            pace.learn(3, rows, machine.step(3, rows));
+        }
     }
 
     proptest! {

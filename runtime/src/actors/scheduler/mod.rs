@@ -114,8 +114,8 @@ pub(crate) struct SchedulerArguments {
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Fewest prompt rows that are worth a step beside decoding sequences.
-const FEWEST_PROMPT_ROWS: usize = 8;
+/// Fewest prompt rows that are worth a step beside decoding sequences: far into a long prompt, one takes as long as decoding.
+const FEWEST_PROMPT_ROWS: usize = 1;
 /// The same for mixtures of experts.
 const FEWEST_PROMPT_ROWS_OF_MIXTURES: usize = 256;
 

@@ -108,7 +108,7 @@ impl SchedulerState {
         for index in 0..self.running.len() {
             let sequence = &self.running[index];
             let begins = sequence.lease.is_none() && sequence.share;
-            if begins && sequence.waits.is_some_and(|wait| self.is_under_way(wait)) {
+            if begins && sequence.waits.is_some_and(|wait| self.is_under_way(wait, index)) {
                 continue;
             }
             self.running[index].waits = None;
@@ -121,9 +121,14 @@ impl SchedulerState {
         }
     }
 
-    fn is_under_way(&self, wait: Wait) -> bool {
-        let computing = self.running.iter().find(|sequence| sequence.id == wait.request);
-        computing.is_some_and(|computing| !computing.started && computing.done() <= wait.unfinished)
+    /// Whether what sequence `index` waits for is yet to come. Not from one behind it that has lost its state: that one may
+    /// come to wait for this one.
+    fn is_under_way(&self, wait: Wait, index: usize) -> bool {
+        let computing = self.running.iter().enumerate().find(|(_, sequence)| sequence.id == wait.request);
+        computing.is_some_and(|(other, computing)| {
+            let is_first = computing.lease.is_some() || other < index;
+            is_first && !computing.started && computing.done() <= wait.unfinished
+        })
     }
 
     /// Lets a sequence wait for the one with which it shares most of those that compute or come before it. Returns whether
@@ -291,7 +296,8 @@ impl SchedulerState {
                 continue;
             }
             if let Some(lease) = sequence.lease.take() {
-                let grow_to = end.next_multiple_of(GROW_BY);
+                // No further than a sequence may become: for so many tokens there are pages.
+                let grow_to = end.next_multiple_of(GROW_BY).min(self.arguments.context.max(end));
                 work.push(LeaseWork { id: sequence.id, lease, publish: None, grow_to, grown: false });
             }
         }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::time::timeout;
 
-use super::serving::{PATIENCE, Setup, collect, expect_exact, prompt, submit, until};
+use super::serving::{PATIENCE, Setup, collect, expect_exact, prompt, request, submit, until};
 use crate::{
     actors::model::ModelMessage,
-    engine::{Engine, EngineConfig, Event, Failure, Generation, Readiness, SlotState},
+    engine::{Engine, EngineConfig, Event, Failure, Generation, Readiness, Request, SlotState},
 };
 
 /// An actor of a model.
@@ -119,8 +119,59 @@ async fn where_memory_runs_out_prefixes_go_and_requests_stay() {
     }
 }
 
+/// Conversations that share beginnings of several lengths, urgent ones among them, on memory for hardly two: who waits for
+/// whom, who is displaced and who goes first change all the time, and nobody may wait for one that waits for him.
+#[derive(Clone, Debug)]
+struct Contender {
+    priority: i32,
+    shared: usize,
+    own: usize,
+    tokens: usize,
+    /// Whether it comes a little later than the one before.
+    late: bool,
+}
+
+fn contender() -> impl Strategy<Value = Contender> {
+    let shared = prop_oneof![Just(40_usize), Just(80), Just(120)];
+    (-1..2, shared, 1..60_usize, 1..20_usize, any::<bool>())
+        .prop_map(|(priority, shared, own, tokens, late)| Contender { priority, shared, own, tokens, late })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_waits_for_ever(
+        contenders in prop::collection::vec(contender(), 2..16),
+        pages in 70..130_u64,
+        hybrid in any::<bool>(),
+    ) {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
+            let setup = Setup::all().into_iter().nth(usize::from(hybrid)).unwrap();
+            let config = EngineConfig { parallel: STREAMS, ..setup.config.clone() };
+            let least: usize = setup.minimum(&config).iter().sum();
+            let setup = Setup { budget: 4 * pages.max(least as u64), config, slots: 3, ..setup };
+            let engine = setup.start().await;
+            let mut running = Vec::new();
+            for (i, contender) in contenders.into_iter().enumerate() {
+                let p = prompt(i as u32, contender.shared, contender.own);
+                let asked = Request { priority: contender.priority, ..request(p.clone(), contender.tokens) };
+                let generation = engine.submit(asked).await.unwrap();
+                running.push(tokio::spawn(async move { expect_exact(generation, &p, contender.tokens).await }));
+                if contender.late {
+                    tokio::time::sleep(Duration::from_micros(300)).await;
+                }
+            }
+            for generation in running {
+                generation.await.unwrap();
+            }
+        });
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Client {
+    priority: i32,
     prompt: usize,
     shared: usize,
     tokens: usize,
@@ -129,8 +180,9 @@ struct Client {
 }
 
 fn client() -> impl Strategy<Value = Client> {
-    (1..60_usize, 0..60_usize, 1..60_usize, prop::option::weighted(0.8, 0..40_usize))
-        .prop_map(|(prompt, shared, tokens, leaves_after)| Client { prompt, shared, tokens, leaves_after })
+    (-1..2, 1..60_usize, 0..60_usize, 1..60_usize, prop::option::weighted(0.8, 0..40_usize)).prop_map(
+        |(priority, prompt, shared, tokens, leaves_after)| Client { priority, prompt, shared, tokens, leaves_after },
+    )
 }
 
 /// Follows a generation as far as its client does.
@@ -163,7 +215,8 @@ proptest! {
             let mut following = Vec::new();
             for (i, client) in clients.into_iter().enumerate() {
                 let p = prompt(i as u32, client.shared, client.prompt);
-                let generation = submit(&engine, &p, client.tokens).await;
+                let request = Request { priority: client.priority, ..request(p.clone(), client.tokens) };
+                let generation = engine.submit(request).await.unwrap();
                 following.push(tokio::spawn(follow(generation, client, p)));
             }
             for client in following {

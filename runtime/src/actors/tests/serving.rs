@@ -87,7 +87,7 @@ fn info(config: &EngineConfig) -> ModelInfo {
     bare_info(config, tokenizer, VOCAB)
 }
 
-fn request(tokens: Vec<u32>, max_tokens: usize) -> Request {
+pub(super) fn request(tokens: Vec<u32>, max_tokens: usize) -> Request {
     Request {
         max_tokens: Some(max_tokens),
         sampling: SamplingOverrides { temperature: Some(0.0), ..SamplingOverrides::default() },

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue};
-use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::sse::{self, Sse};
 use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::{Delta, Event, Generation, Outcome, TokenLogprob};
 use futures::StreamExt;
@@ -13,6 +13,7 @@ use futures::stream::{self, BoxStream};
 use crate::error::ApiError;
 use crate::log::{LoggedElsewhere, PendingRow};
 use crate::metrics::Observation;
+use crate::turn::Turn;
 
 /// A generation, its row of the log and its part of the metrics. Dropping it cancels the generation and writes both.
 pub(crate) struct Answer {
@@ -24,7 +25,7 @@ pub(crate) struct Answer {
 /// All of a finished answer.
 #[derive(Debug)]
 pub(crate) struct Whole {
-    pub(crate) text: String,
+    pub(crate) turn: Turn,
     /// The tokens, if log-probabilities were asked for.
     pub(crate) tokens: Vec<TokenLogprob>,
     pub(crate) outcome: Outcome,
@@ -52,27 +53,26 @@ impl Answer {
     }
 
     async fn collect(mut self) -> Result<Whole, ApiError> {
-        let (mut text, mut tokens) = (String::new(), Vec::new());
+        let (mut turn, mut tokens) = (Turn::default(), Vec::new());
         while let Some(event) = self.next().await {
             match event {
                 Event::Started { .. } => {}
                 Event::Delta(delta) => {
-                    text.push_str(&delta.text);
+                    delta.pieces.into_iter().for_each(|piece| turn.add(piece));
                     tokens.extend(delta.tokens);
                 }
-                Event::Finished(outcome) => return Ok(Whole { text, tokens, outcome }),
+                Event::Finished(outcome) => return Ok(Whole { turn, tokens, outcome }),
                 Event::Failed(why) => return Err(ApiError::failed(&why)),
             }
         }
         Err(ApiError::internal("The generation ended without a result"))
     }
 
-    /// Answers at once, then tells each event as it comes. While nothing happens a comment goes out every `keepalive`,
-    /// so that neither clients nor proxies take a long prompt for a dead server.
+    /// Answers at once, then tells each event as it comes. While nothing happens something goes out every `keepalive`, so
+    /// that neither clients nor proxies take a long prompt for a dead server.
     pub(crate) fn stream(self, protocol: impl Frames, keepalive: Duration) -> Response {
-        let frames = frames(self, protocol).map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
-        let mut response =
-            Sse::new(frames).keep_alive(KeepAlive::new().interval(keepalive).text("ping")).into_response();
+        let frames = frames(self, protocol, keepalive).map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
+        let mut response = Sse::new(frames).into_response();
         response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
         response.extensions_mut().insert(LoggedElsewhere);
         response
@@ -81,34 +81,55 @@ impl Answer {
 
 /// One server-sent event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame(pub(crate) String);
+pub(crate) enum Frame {
+    /// One without a name.
+    Data(String),
+    /// One with a name.
+    Event(&'static str, String),
+    /// Nothing that a client takes note of.
+    Comment(&'static str),
+}
 
 impl From<Frame> for sse::Event {
     fn from(frame: Frame) -> Self {
-        sse::Event::default().data(frame.0)
+        match frame {
+            Frame::Data(data) => sse::Event::default().data(data),
+            Frame::Event(name, data) => sse::Event::default().event(name).data(data),
+            Frame::Comment(text) => sse::Event::default().comment(text),
+        }
     }
 }
 
 /// How a protocol tells a generation as a stream.
 pub(crate) trait Frames: Send + 'static {
-    /// The prompt is computed.
-    fn started(&mut self) -> Vec<Frame>;
+    /// The prompt is computed; so many of its tokens were found in the cache.
+    fn started(&mut self, cached_tokens: usize) -> Vec<Frame>;
     /// More of the answer.
     fn delta(&mut self, delta: Delta) -> Vec<Frame>;
     /// The end of a successful stream.
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame>;
     /// The end of one that failed.
     fn failed(&mut self, error: &ApiError) -> Vec<Frame>;
+    /// A sign of life, while nothing happens.
+    fn waiting(&mut self) -> Vec<Frame> {
+        vec![Frame::Comment("ping")]
+    }
 }
 
-fn frames(mut answer: Answer, mut protocol: impl Frames) -> impl futures::Stream<Item = Frame> + Send + 'static {
+fn frames(
+    mut answer: Answer,
+    mut protocol: impl Frames,
+    keepalive: Duration,
+) -> impl futures::Stream<Item = Frame> + Send + 'static {
     async_stream::stream! {
-        while let Some(event) = answer.next().await {
-            let told = match event {
-                Event::Started { .. } => protocol.started(),
-                Event::Delta(delta) => protocol.delta(delta),
-                Event::Finished(outcome) => protocol.finished(&outcome),
-                Event::Failed(why) => protocol.failed(&ApiError::failed(&why)),
+        loop {
+            let told = match tokio::time::timeout(keepalive, answer.next()).await {
+                Err(_) => protocol.waiting(),
+                Ok(Some(Event::Started { cached_tokens, .. })) => protocol.started(cached_tokens),
+                Ok(Some(Event::Delta(delta))) => protocol.delta(delta),
+                Ok(Some(Event::Finished(outcome))) => protocol.finished(&outcome),
+                Ok(Some(Event::Failed(why))) => protocol.failed(&ApiError::failed(&why)),
+                Ok(None) => break,
             };
             for frame in told {
                 yield frame;
@@ -130,6 +151,9 @@ pub(crate) mod testing {
     use crate::log::{Arrival, LogLevel, testing};
     use crate::metrics::Requests;
 
+    /// Longer than any script takes.
+    pub(crate) const KEEPALIVE: Duration = Duration::from_secs(60);
+
     /// Of a request that arrives now, among requests that nobody asks about.
     pub(crate) fn observation() -> Observation {
         Observation::new(Arc::new(Requests::new()), Arrival(Instant::now()))
@@ -141,7 +165,7 @@ pub(crate) mod testing {
     }
 
     pub(crate) fn text(text: &str) -> Event {
-        Event::Delta(Delta { text: text.to_owned(), tokens: Vec::new() })
+        Event::Delta(Delta::content(text))
     }
 
     /// A piece of one token with its probability.
@@ -155,7 +179,7 @@ pub(crate) mod testing {
         };
         let top = vec![token(text.as_bytes(), -0.5), token(&[0xe2, 0x82], f32::NEG_INFINITY)];
         let tokens = vec![TokenLogprob { top, ..token(text.as_bytes(), -0.5) }];
-        Event::Delta(Delta { text: text.to_owned(), tokens })
+        Event::Delta(Delta { tokens, ..Delta::content(text) })
     }
 
     /// The end of a prompt of 10 tokens, 4 of them cached, and an answer of 2.
@@ -165,6 +189,7 @@ pub(crate) mod testing {
             prompt_tokens: 10,
             cached_tokens: 4,
             completion_tokens: 2,
+            reasoning_tokens: 0,
             stop_text: None,
             time_to_first_token: Duration::from_millis(20),
             decode_time: Duration::from_millis(10),
@@ -173,7 +198,11 @@ pub(crate) mod testing {
 
     /// The data of all events of a stream.
     pub(crate) async fn told(answer: Answer, protocol: impl Frames) -> Vec<String> {
-        frames(answer, protocol).map(|frame| frame.0).collect().await
+        let data = |frame| match frame {
+            Frame::Data(data) | Frame::Event(_, data) => data,
+            Frame::Comment(text) => format!(": {text}"),
+        };
+        frames(answer, protocol, KEEPALIVE).map(data).collect().await
     }
 }
 
@@ -190,17 +219,17 @@ mod tests {
     struct Plain;
 
     impl Frames for Plain {
-        fn started(&mut self) -> Vec<Frame> {
+        fn started(&mut self, _: usize) -> Vec<Frame> {
             Vec::new()
         }
         fn delta(&mut self, delta: Delta) -> Vec<Frame> {
-            vec![Frame(delta.text)]
+            vec![Frame::Data(delta.text())]
         }
         fn finished(&mut self, _: &Outcome) -> Vec<Frame> {
-            vec![Frame("end".into())]
+            vec![Frame::Data("end".into())]
         }
         fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
-            vec![Frame(error.message.clone())]
+            vec![Frame::Data(error.message.clone())]
         }
     }
 
@@ -229,7 +258,7 @@ mod tests {
     async fn a_whole_answer_is_all_its_pieces() {
         let events = vec![testing::text("a"), testing::token("b"), testing::finished(FinishReason::Stop)];
         let whole = testing::scripted(events).collect().await.unwrap();
-        assert_eq!((whole.text.as_str(), whole.tokens.len()), ("ab", 1));
+        assert_eq!((whole.turn.content().as_str(), whole.tokens.len()), ("ab", 1));
     }
 
     #[tokio::test]
@@ -248,9 +277,9 @@ mod tests {
         let events = stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) });
         let row = log_testing::pending(&log);
         let answer = Answer { events: events.boxed(), row, observation: testing::observation() };
-        let mut stream = Box::pin(frames(answer, Plain));
+        let mut stream = Box::pin(frames(answer, Plain, testing::KEEPALIVE));
         sender.send(testing::text("a")).await.unwrap();
-        assert_eq!(pin!(&mut stream).next().await, Some(Frame("a".into())));
+        assert_eq!(pin!(&mut stream).next().await, Some(Frame::Data("a".into())));
         drop(stream);
         assert!(sender.is_closed());
         log.flush().await;

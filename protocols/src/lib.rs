@@ -19,6 +19,7 @@ mod log;
 mod metrics;
 mod openai;
 mod server;
+mod turn;
 
 pub use config::ServerConfig;
 pub use log::{LogConfig, LogLevel};

@@ -118,7 +118,7 @@ async fn generate(engine: &Engine, request: Request) -> Result<(), CliError> {
     while let Some(event) = generation.next().await {
         match event {
             Event::Started { .. } => {}
-            Event::Delta(delta) => output::text(&delta.text)?,
+            Event::Delta(delta) => output::text(&delta.text())?,
             Event::Failed(why) => return Err(CliError::failed(why)),
             // Only people want the line ended; a program wants the text and nothing else.
             Event::Finished(_) if stdout().is_terminal() => output::text("\n")?,

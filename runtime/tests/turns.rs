@@ -58,7 +58,7 @@ async fn answer_within(most: usize, engine: &Engine, prompt: Prompt, seed: u64) 
     loop {
         match generation.next().await.unwrap() {
             Event::Delta(delta) => {
-                text.push_str(&delta.text);
+                text.push_str(&delta.text());
                 bytes.extend(delta.tokens.into_iter().filter(|token| token.shown).flat_map(|token| token.bytes));
             }
             Event::Finished(outcome) => {

@@ -80,6 +80,7 @@ impl PendingRow {
                 row.ending = Ending::Finished(match outcome.reason {
                     FinishReason::Stop => "stop",
                     FinishReason::Length => "length",
+                    FinishReason::ToolCalls => "calls",
                 });
             }
         }
@@ -108,6 +109,7 @@ mod tests {
             prompt_tokens: 10,
             cached_tokens: 5,
             completion_tokens: 3,
+            reasoning_tokens: 0,
             stop_text: None,
             time_to_first_token: Duration::from_millis(20),
             decode_time: Duration::from_millis(100),

@@ -82,6 +82,7 @@ mod tests {
             prompt_tokens: 10,
             cached_tokens: 5,
             completion_tokens: 3,
+            reasoning_tokens: 0,
             stop_text: None,
             time_to_first_token: Duration::ZERO,
             decode_time: Duration::ZERO,

@@ -52,7 +52,7 @@ impl Ending {
 impl From<FinishReason> for Ending {
     fn from(reason: FinishReason) -> Self {
         match reason {
-            FinishReason::Stop => Ending::Stop,
+            FinishReason::Stop | FinishReason::ToolCalls => Ending::Stop,
             FinishReason::Length => Ending::Length,
         }
     }

@@ -82,16 +82,17 @@ impl ChatStream {
 }
 
 impl Frames for ChatStream {
-    fn started(&mut self) -> Vec<Frame> {
+    fn started(&mut self, _: usize) -> Vec<Frame> {
         vec![self.0.piece(ChunkChoice { delta: ChunkDelta::role(), ..ChunkChoice::default() })]
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Frame> {
-        if delta.text.is_empty() && delta.tokens.is_empty() {
+        let text = delta.text();
+        if text.is_empty() && delta.tokens.is_empty() {
             return Vec::new();
         }
         let logprobs = (!delta.tokens.is_empty()).then(|| Logprobs::new(&delta.tokens));
-        vec![self.0.piece(ChunkChoice { delta: ChunkDelta::content(delta.text), logprobs, ..ChunkChoice::default() })]
+        vec![self.0.piece(ChunkChoice { delta: ChunkDelta::content(text), logprobs, ..ChunkChoice::default() })]
     }
 
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {

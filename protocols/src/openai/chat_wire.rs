@@ -26,7 +26,7 @@ impl Choice {
     pub(super) fn new(whole: Whole, logprobs: bool) -> Self {
         Choice {
             index: 0,
-            message: Message { role: "assistant", content: whole.text, refusal: None },
+            message: Message { role: "assistant", content: whole.turn.content(), refusal: None },
             logprobs: logprobs.then(|| Logprobs::new(&whole.tokens)),
             finish_reason: finish_reason(whole.outcome.reason),
         }

@@ -92,7 +92,7 @@ pub(crate) async fn completions(
     let whole = |whole: Whole| {
         let choice = Choice {
             index: 0,
-            text: echo.unwrap_or_default() + &whole.text,
+            text: echo.unwrap_or_default() + &whole.turn.content(),
             logprobs: logprobs.then(|| Logprobs::new(&whole.tokens, &mut Offset::default())),
             finish_reason: Some(finish_reason(whole.outcome.reason)),
         };
@@ -119,16 +119,17 @@ impl CompletionsStream {
 }
 
 impl Frames for CompletionsStream {
-    fn started(&mut self) -> Vec<Frame> {
+    fn started(&mut self, _: usize) -> Vec<Frame> {
         self.echo.take().map(|prompt| self.text(prompt, None)).into_iter().collect()
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Frame> {
-        if delta.text.is_empty() && delta.tokens.is_empty() {
+        let text = delta.text();
+        if text.is_empty() && delta.tokens.is_empty() {
             return Vec::new();
         }
         let logprobs = (!delta.tokens.is_empty()).then(|| Logprobs::new(&delta.tokens, &mut self.offset));
-        vec![self.text(delta.text, logprobs)]
+        vec![self.text(text, logprobs)]
     }
 
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {

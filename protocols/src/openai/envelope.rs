@@ -69,14 +69,14 @@ impl Pieces {
             let usage = Some(Some(Usage::from(outcome)));
             frames.push(frame(&self.stamp.envelope(self.object, Vec::<()>::new(), usage)));
         }
-        frames.push(Frame(DONE.to_owned()));
+        frames.push(Frame::Data(DONE.to_owned()));
         frames
     }
 }
 
 /// A frame that carries this object.
 pub(super) fn frame(object: &impl Serialize) -> Frame {
-    Frame(serde_json::to_string(object).unwrap_or_else(|error| {
+    Frame::Data(serde_json::to_string(object).unwrap_or_else(|error| {
         ApiError::internal(format!("an event could not be written as JSON: {error}")).body().to_string()
     }))
 }

@@ -78,7 +78,7 @@ async fn answer(engine: &Engine, messages: &[Value], max_tokens: usize) -> Resul
     while let Some(event) = generation.next().await {
         match event {
             Event::Started { .. } => first = Some(Instant::now()),
-            Event::Delta(delta) => text.push_str(&delta.text),
+            Event::Delta(delta) => text.push_str(&delta.text()),
             Event::Failed(why) => return Err(CliError::failed(why)),
             Event::Finished(outcome) => {
                 let first = first.unwrap_or(start);

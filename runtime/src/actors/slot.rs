@@ -200,7 +200,7 @@ impl Pump {
     }
 
     async fn show(&mut self, delta: Delta) -> Result<(), Gone> {
-        self.turn.iter_mut().for_each(|turn| turn.shown.push_str(&delta.text));
+        self.turn.iter_mut().for_each(|turn| turn.shown.push_str(&delta.text()));
         self.send(Event::Delta(delta)).await
     }
 
@@ -226,7 +226,7 @@ impl Pump {
         let found = self.stop.push(&piece);
         let tokens: Vec<_> = sampled.logprobs.iter().map(|l| self.logprob(&sampled, l)).collect();
         if !found.text.is_empty() || !tokens.is_empty() {
-            self.show(Delta { text: found.text, tokens }).await?;
+            self.show(Delta { tokens, ..Delta::content(found.text) }).await?;
         }
         match found.hit {
             Some(stop) => {
@@ -260,7 +260,7 @@ impl Pump {
             None => (found.text + &self.stop.finish(), None),
         };
         let reason = if end_token || stop.is_some() { FinishReason::Stop } else { FinishReason::Length };
-        if !text.is_empty() && self.show(Delta { text, tokens: Vec::new() }).await.is_err() {
+        if !text.is_empty() && self.show(Delta::content(text)).await.is_err() {
             return;
         }
         drop(self.finish(reason, stop).await);
@@ -274,6 +274,7 @@ impl Pump {
             prompt_tokens: self.output.prompt_tokens,
             cached_tokens: self.cached_tokens,
             completion_tokens: self.generated,
+            reasoning_tokens: 0,
             stop_text,
             time_to_first_token: first.duration_since(self.output.submitted),
             decode_time: first.elapsed(),

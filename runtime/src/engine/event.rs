@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bantam_text::Piece;
+
 use super::Miss;
 
 /// Something that happened to a generation.
@@ -36,13 +38,29 @@ pub enum Failure {
     },
 }
 
-/// A piece of the answer.
+/// More of the answer.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
-    /// The text. May be empty where a token completes no character.
-    pub text: String,
+    /// What it is. May be empty where a token completes no character.
+    pub pieces: Vec<Piece>,
     /// The tokens it came from, if log-probabilities were asked for.
     pub tokens: Vec<TokenLogprob>,
+}
+
+impl Delta {
+    /// More of the answer's text.
+    pub fn content(text: impl Into<String>) -> Self {
+        Delta { pieces: vec![Piece::Content(text.into())], tokens: Vec::new() }
+    }
+
+    /// What of it is the answer's text.
+    pub fn text(&self) -> String {
+        let text = |piece: &Piece| match piece {
+            Piece::Content(text) => Some(text.clone()),
+            _ => None,
+        };
+        self.pieces.iter().filter_map(text).collect()
+    }
 }
 
 /// A token with its probability.
@@ -67,6 +85,8 @@ pub enum FinishReason {
     Stop,
     /// `max_tokens` or the window.
     Length,
+    /// The model called tools, and waits for their results.
+    ToolCalls,
 }
 
 /// How a generation went.
@@ -80,6 +100,8 @@ pub struct Outcome {
     pub cached_tokens: usize,
     /// Tokens generated, the end token not counted.
     pub completion_tokens: usize,
+    /// Of these, spent on thinking.
+    pub reasoning_tokens: usize,
     /// The stop text that was hit, if any.
     pub stop_text: Option<String>,
     /// From submission to the first token.

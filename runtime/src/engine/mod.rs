@@ -23,6 +23,8 @@ pub(crate) mod sequel;
 mod state;
 mod status;
 
+pub use bantam_grammar::{ResponseFormat, ToolChoice};
+pub use bantam_text::Piece;
 pub use config::{CacheSize, EngineConfig};
 pub use defaults::SamplingDefaults;
 pub(crate) use defaults::{of_generation_config, of_metadata, or};

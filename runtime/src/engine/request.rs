@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bantam_grammar::{ResponseFormat, ToolChoice};
 use serde_json::{Map, Value};
 
 use crate::sampling::SamplingOverrides;
@@ -50,6 +51,14 @@ pub struct Request {
     pub priority: i32,
     /// Time after which nobody wants the answer any more.
     pub deadline: Option<Duration>,
+    /// Whether the tools of a conversation are to be called.
+    pub tool_choice: ToolChoice,
+    /// Whether several of them may be called in one turn.
+    pub parallel_tool_calls: bool,
+    /// What form the answer must have.
+    pub response_format: ResponseFormat,
+    /// Most tokens that the model may think; `None`: the server's `--thinking-budget`.
+    pub reasoning_budget: Option<usize>,
 }
 
 impl Request {
@@ -64,6 +73,10 @@ impl Request {
             logprobs: None,
             priority: 0,
             deadline: None,
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: true,
+            response_format: ResponseFormat::Text,
+            reasoning_budget: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! renders them, and what streaming needs on the way back.
 
 mod error;
+mod output;
 mod stop;
 mod template;
 mod tokenizer;
@@ -9,6 +10,7 @@ mod tokenizer;
 pub use error::TokenizerError;
 /// A date and time of day without a zone, for `strftime_now`.
 pub use jiff::civil::DateTime;
+pub use output::Piece;
 pub use stop::{StopMatcher, StopOutput};
 pub use template::{
     Capabilities, ChatTemplate, EFFORT_LEVELS, EffortSetting, PastTurns, RESERVED_VARIABLES, RenderInput,

@@ -7,8 +7,9 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{self, Sse};
 use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::{Delta, Event, Generation, Outcome, TokenLogprob};
-use futures::StreamExt;
+use futures::future::try_join_all;
 use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 
 use crate::error::ApiError;
 use crate::log::{LoggedElsewhere, PendingRow};
@@ -47,9 +48,13 @@ impl Answer {
 
     /// Waits for the end and answers with what `body` makes of it, or with the failure.
     pub(crate) async fn respond(self, body: impl FnOnce(Whole) -> Response) -> Response {
-        let mut response = self.collect().await.map_or_else(IntoResponse::into_response, body);
-        response.extensions_mut().insert(LoggedElsewhere);
-        response
+        unlogged(self.collect().await.map_or_else(IntoResponse::into_response, body))
+    }
+
+    /// The same of several answers, or the first failure.
+    pub(crate) async fn respond_all(answers: Vec<Answer>, body: impl FnOnce(Vec<Whole>) -> Response) -> Response {
+        let wholes = try_join_all(answers.into_iter().map(Answer::collect)).await;
+        unlogged(wholes.map_or_else(IntoResponse::into_response, body))
     }
 
     async fn collect(mut self) -> Result<Whole, ApiError> {
@@ -71,12 +76,32 @@ impl Answer {
     /// Answers at once, then tells each event as it comes. While nothing happens something goes out every `keepalive`, so
     /// that neither clients nor proxies take a long prompt for a dead server.
     pub(crate) fn stream(self, protocol: impl Frames, keepalive: Duration) -> Response {
-        let frames = frames(self, protocol, keepalive).map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
-        let mut response = Sse::new(frames).into_response();
-        response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-        response.extensions_mut().insert(LoggedElsewhere);
-        response
+        respond_with(frames(self, protocol, keepalive))
     }
+
+    /// The same of several answers at once; what `ending` makes of their outcomes, in their order, comes last. The first
+    /// failure ends all.
+    pub(crate) fn stream_all<P: Frames>(
+        answers: Vec<(Answer, P)>,
+        ending: impl FnOnce(&[Outcome]) -> Vec<Frame> + Send + 'static,
+        keepalive: Duration,
+    ) -> Response {
+        respond_with(all_frames(answers, ending, keepalive))
+    }
+}
+
+/// A response with these frames, as they come.
+fn respond_with(frames: impl Stream<Item = Frame> + Send + 'static) -> Response {
+    let events = frames.map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
+    let mut response = Sse::new(events).into_response();
+    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    unlogged(response)
+}
+
+/// The response of a generation, whose row its answer writes.
+fn unlogged(mut response: Response) -> Response {
+    response.extensions_mut().insert(LoggedElsewhere);
+    response
 }
 
 /// One server-sent event.
@@ -116,24 +141,68 @@ pub(crate) trait Frames: Send + 'static {
     }
 }
 
-fn frames(
+/// Something that happened to an answer, as it is told.
+enum Told {
+    Frames(Vec<Frame>),
+    Finished(Vec<Frame>, Outcome),
+    Failed(Vec<Frame>),
+}
+
+fn told(
     mut answer: Answer,
     mut protocol: impl Frames,
     keepalive: Duration,
-) -> impl futures::Stream<Item = Frame> + Send + 'static {
+) -> impl Stream<Item = Told> + Send + 'static {
     async_stream::stream! {
         loop {
-            let told = match tokio::time::timeout(keepalive, answer.next()).await {
-                Err(_) => protocol.waiting(),
-                Ok(Some(Event::Started { cached_tokens, .. })) => protocol.started(cached_tokens),
-                Ok(Some(Event::Delta(delta))) => protocol.delta(delta),
-                Ok(Some(Event::Finished(outcome))) => protocol.finished(&outcome),
-                Ok(Some(Event::Failed(why))) => protocol.failed(&ApiError::failed(&why)),
+            yield match tokio::time::timeout(keepalive, answer.next()).await {
+                Err(_) => Told::Frames(protocol.waiting()),
+                Ok(Some(Event::Started { cached_tokens, .. })) => Told::Frames(protocol.started(cached_tokens)),
+                Ok(Some(Event::Delta(delta))) => Told::Frames(protocol.delta(delta)),
+                Ok(Some(Event::Finished(outcome))) => Told::Finished(protocol.finished(&outcome), outcome),
+                Ok(Some(Event::Failed(why))) => Told::Failed(protocol.failed(&ApiError::failed(&why))),
                 Ok(None) => break,
             };
-            for frame in told {
+        }
+    }
+}
+
+fn frames(answer: Answer, protocol: impl Frames, keepalive: Duration) -> impl Stream<Item = Frame> + Send + 'static {
+    let frames = |told| match told {
+        Told::Frames(frames) | Told::Finished(frames, _) | Told::Failed(frames) => stream::iter(frames),
+    };
+    told(answer, protocol, keepalive).flat_map(frames)
+}
+
+fn all_frames<P: Frames>(
+    answers: Vec<(Answer, P)>,
+    ending: impl FnOnce(&[Outcome]) -> Vec<Frame> + Send + 'static,
+    keepalive: Duration,
+) -> impl Stream<Item = Frame> + Send + 'static {
+    let streams = answers.into_iter().enumerate();
+    let streams =
+        streams.map(|(index, (answer, protocol))| told(answer, protocol, keepalive).map(move |told| (index, told)));
+    let mut all = stream::select_all(streams.map(StreamExt::boxed));
+    async_stream::stream! {
+        let mut outcomes: Vec<_> = all.iter().map(|_| None).collect();
+        while let Some((index, told)) = all.next().await {
+            let (frames, failed) = match told {
+                Told::Frames(frames) => (frames, false),
+                Told::Finished(frames, outcome) => {
+                    outcomes.iter_mut().skip(index).take(1).for_each(|told| *told = Some(outcome.clone()));
+                    (frames, false)
+                }
+                Told::Failed(frames) => (frames, true),
+            };
+            for frame in frames {
                 yield frame;
             }
+            if failed {
+                return;
+            }
+        }
+        for frame in ending(&outcomes.into_iter().flatten().collect::<Vec<_>>()) {
+            yield frame;
         }
     }
 }
@@ -162,6 +231,13 @@ pub(crate) mod testing {
     pub(crate) fn scripted(events: Vec<Event>) -> Answer {
         let (log, _) = testing::log(LogLevel::Quiet);
         Answer { events: stream::iter(events).boxed(), row: testing::pending(&log), observation: observation() }
+    }
+
+    impl Answer {
+        /// All of an answer that ends well.
+        pub(crate) async fn whole(self) -> Whole {
+            self.collect().await.unwrap()
+        }
     }
 
     pub(crate) fn text(text: &str) -> Event {
@@ -194,6 +270,13 @@ pub(crate) mod testing {
             time_to_first_token: Duration::from_millis(20),
             decode_time: Duration::from_millis(10),
         })
+    }
+
+    /// The data of all events of a response.
+    pub(crate) async fn data(response: Response) -> Vec<String> {
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let body = String::from_utf8(bytes.to_vec()).unwrap();
+        body.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
     }
 
     /// The data of all events of a stream.

@@ -47,6 +47,25 @@ impl AppState {
         }
     }
 
+    /// Starts generations that are told together. If one is refused, none of them goes on.
+    pub(crate) async fn submit_all(
+        &self,
+        endpoint: &'static str,
+        arrival: Arrival,
+        requests: Vec<Request>,
+    ) -> Result<Vec<Answer>, ApiError> {
+        let most = self.engine.config().concurrency;
+        if requests.len() > most {
+            let message = format!("`n` asks for {} answers; this server takes {most} at once", requests.len());
+            return Err(ApiError::bad_request(message).param("n"));
+        }
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            answers.push(self.submit(endpoint, arrival, request).await?);
+        }
+        Ok(answers)
+    }
+
     /// Starts a generation, with the row that its end will write and the figures that it adds to.
     pub(crate) async fn submit(
         &self,

@@ -159,6 +159,8 @@ fn describe(
         vocab: program.vocab(),
         parallel: config.parallel,
         max_tokens: config.max_tokens,
+        reasoning_effort: config.reasoning_effort.clone(),
+        thinking_budget: config.thinking_budget,
         config: loaded.model.config.clone(),
         sampling,
         special_tokens,

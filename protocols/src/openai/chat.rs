@@ -1,5 +1,7 @@
 //! `POST /v1/chat/completions`.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -9,8 +11,10 @@ use serde_json::Value;
 use super::chat_wire::{Choice, ChunkChoice, ChunkDelta, Logprobs};
 use super::envelope::{Pieces, Stamp, frame};
 use super::options::{Delivery, MAX_LOGPROBS};
-use super::{conversation, finish_reason, options, unsupported};
-use crate::answer::{Frame, Frames, Whole};
+use super::thinking::Thinking;
+use super::usage::Usage;
+use super::{conversation, finish_reason, form, options, unsupported};
+use crate::answer::{Answer, Frame, Frames, Whole};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, FieldError, Fields};
@@ -24,6 +28,8 @@ pub(super) struct ChatRequest<'a> {
     model: Option<&'a str>,
     delivery: Delivery,
     logprobs: bool,
+    /// Answers asked for.
+    n: usize,
     request: Request,
 }
 
@@ -33,12 +39,19 @@ impl<'a> ChatRequest<'a> {
         let model = fields.text("model")?;
         unsupported::refuse_in_chat(&fields)?;
         let logprobs = logprobs(&fields)?;
-        let prompt = Prompt::Chat(conversation(&fields)?);
+        let chat = conversation(&fields)?;
+        let tool_choice = form::tool_choice(&fields, chat.tools.as_deref().unwrap_or_default())?;
         Ok(ChatRequest {
             model,
             delivery: Delivery::read(&fields)?,
             logprobs: logprobs.is_some(),
-            request: options::request(&fields, prompt, logprobs)?,
+            n: options::n(&fields)?,
+            request: Request {
+                tool_choice,
+                parallel_tool_calls: fields.flag("parallel_tool_calls")?.unwrap_or(true),
+                reasoning_budget: Thinking::read(&fields)?.budget,
+                ..options::request(&fields, Prompt::Chat(chat), logprobs)?
+            },
         })
     }
 }
@@ -58,46 +71,60 @@ pub(crate) async fn chat_completions(
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     let resident = app.model()?;
-    let ChatRequest { model, delivery, logprobs, request } = ChatRequest::read(&body)?;
+    let ChatRequest { model, delivery, logprobs, n, request } = ChatRequest::read(&body)?;
     app.check_model(model, &resident)?;
-    let answer = app.submit(ENDPOINT, arrival, request).await?;
+    let answers = app.submit_all(ENDPOINT, arrival, options::variants(request, n)).await?;
     let stamp = Stamp::new("chatcmpl", &resident.name);
     if delivery.stream {
-        return Ok(answer.stream(ChatStream::new(stamp, delivery.include_usage), app.sse_keepalive));
+        let pieces = Pieces { stamp, object: "chat.completion.chunk", include_usage: delivery.include_usage };
+        return Ok(stream(answers, &pieces, app.sse_keepalive));
     }
-    let whole = |whole: Whole| {
-        let outcome = whole.outcome.clone();
-        Json(stamp.whole("chat.completion", Choice::new(whole, logprobs), &outcome)).into_response()
+    let whole = |wholes: Vec<Whole>| {
+        let choices = wholes.iter().enumerate().map(|(index, whole)| Choice::new(index, whole, logprobs)).collect();
+        let outcomes: Vec<_> = wholes.into_iter().map(|whole| whole.outcome).collect();
+        Json(stamp.whole("chat.completion", choices, Usage::of(&outcomes, n))).into_response()
     };
-    Ok(answer.respond(whole).await)
+    Ok(Answer::respond_all(answers, whole).await)
 }
 
-/// A chat answer as `chat.completion.chunk` objects.
-struct ChatStream(Pieces);
+/// The answers to one conversation as `chat.completion.chunk` objects.
+fn stream(answers: Vec<Answer>, pieces: &Pieces, keepalive: Duration) -> Response {
+    let (n, last) = (answers.len(), pieces.clone());
+    let told = |(index, answer)| (answer, ChatStream { pieces: pieces.clone(), index });
+    let answers = answers.into_iter().enumerate().map(told).collect();
+    Answer::stream_all(answers, move |outcomes| last.ending(Usage::of(outcomes, n)), keepalive)
+}
+
+/// One of them.
+struct ChatStream {
+    pieces: Pieces,
+    index: usize,
+}
 
 impl ChatStream {
-    fn new(stamp: Stamp, include_usage: bool) -> Self {
-        ChatStream(Pieces { stamp, object: "chat.completion.chunk", include_usage })
+    fn chunk(&self, delta: ChunkDelta, logprobs: Option<Logprobs>, finish_reason: Option<&'static str>) -> Frame {
+        self.pieces.piece(ChunkChoice { index: self.index, delta, logprobs, finish_reason })
     }
 }
 
 impl Frames for ChatStream {
     fn started(&mut self, _: usize) -> Vec<Frame> {
-        vec![self.0.piece(ChunkChoice { delta: ChunkDelta::role(), ..ChunkChoice::default() })]
+        vec![self.chunk(ChunkDelta::role(), None, None)]
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Frame> {
-        let text = delta.text();
-        if text.is_empty() && delta.tokens.is_empty() {
-            return Vec::new();
+        let mut logprobs = (!delta.tokens.is_empty()).then(|| Logprobs::new(&delta.tokens));
+        let pieces = delta.pieces.into_iter().filter_map(ChunkDelta::piece);
+        let mut frames: Vec<_> = pieces.map(|piece| self.chunk(piece, logprobs.take(), None)).collect();
+        // Tokens that complete nothing yet are told all the same.
+        if logprobs.is_some() {
+            frames.push(self.chunk(ChunkDelta::content(String::new()), logprobs, None));
         }
-        let logprobs = (!delta.tokens.is_empty()).then(|| Logprobs::new(&delta.tokens));
-        vec![self.0.piece(ChunkChoice { delta: ChunkDelta::content(text), logprobs, ..ChunkChoice::default() })]
+        frames
     }
 
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {
-        let finish_reason = Some(finish_reason(outcome.reason));
-        self.0.ending(ChunkChoice { finish_reason, ..ChunkChoice::default() }, outcome)
+        vec![self.chunk(ChunkDelta::default(), None, Some(finish_reason(outcome.reason)))]
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
@@ -107,19 +134,28 @@ impl Frames for ChatStream {
 
 #[cfg(test)]
 mod tests {
-    use bantam_runtime::engine::{Event, Failure, FinishReason};
+    use bantam_runtime::engine::{Event, Failure, FinishReason, Piece};
     use serde_json::json;
 
     use super::*;
-    use crate::answer::testing::{finished, scripted, text, token, told};
+    use crate::answer::testing::{data, finished, scripted, text, token};
 
     fn stamp() -> Stamp {
         Stamp { id: "chatcmpl-1".into(), created: 5, model: "local".into() }
     }
 
-    async fn stream(events: Vec<Event>, include_usage: bool) -> Vec<Value> {
-        let told = told(scripted(events), ChatStream::new(stamp(), include_usage)).await;
+    fn pieces(include_usage: bool) -> Pieces {
+        Pieces { stamp: stamp(), object: "chat.completion.chunk", include_usage }
+    }
+
+    async fn streams(answers: Vec<Vec<Event>>, include_usage: bool) -> Vec<Value> {
+        let answers = answers.into_iter().map(scripted).collect();
+        let told = data(stream(answers, &pieces(include_usage), Duration::from_secs(60))).await;
         told.iter().map(|data| serde_json::from_str(data).unwrap_or(Value::from(data.as_str()))).collect()
+    }
+
+    async fn one(events: Vec<Event>, include_usage: bool) -> Vec<Value> {
+        streams(vec![events], include_usage).await
     }
 
     #[tokio::test]
@@ -127,11 +163,11 @@ mod tests {
         let events = vec![
             Event::Started { cached_tokens: 4, miss: None },
             text("He"),
-            text(""),
+            Event::Delta(Delta::default()),
             text("llo"),
             finished(FinishReason::Stop),
         ];
-        let chunks = stream(events, false).await;
+        let chunks = one(events, false).await;
         assert_eq!(chunks.len(), 5);
         let (done, chunks) = chunks.split_last().unwrap();
         assert_eq!(done, "[DONE]");
@@ -149,7 +185,7 @@ mod tests {
     #[tokio::test]
     async fn usage_comes_once_and_last_where_it_is_asked_for() {
         let chunks =
-            stream(vec![Event::Started { cached_tokens: 4, miss: None }, finished(FinishReason::Length)], true).await;
+            one(vec![Event::Started { cached_tokens: 4, miss: None }, finished(FinishReason::Length)], true).await;
         let [role, finish, usage, done] = chunks.as_slice() else { panic!("{chunks:?}") };
         assert_eq!((&role["usage"], &finish["usage"]), (&json!(null), &json!(null)));
         assert!(role.get("usage").is_some());
@@ -157,7 +193,7 @@ mod tests {
         assert_eq!(usage["choices"], json!([]));
         let expected = json!({
             "prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12,
-            "prompt_tokens_details": {"cached_tokens": 4},
+            "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 0},
         });
         assert_eq!(usage["usage"], expected);
         assert_eq!(done, "[DONE]");
@@ -165,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_stream_ends_with_the_error_and_no_done() {
-        let chunks = stream(vec![text("a"), Event::Failed(Failure::Fault("the executor stopped".into()))], true).await;
+        let chunks = one(vec![text("a"), Event::Failed(Failure::Fault("the executor stopped".into()))], true).await;
         assert_eq!(chunks.len(), 2);
         assert_eq!(chunks[1]["error"]["message"], "the executor stopped");
         assert_eq!(chunks[1]["error"]["type"], "server_error");
@@ -173,10 +209,74 @@ mod tests {
 
     #[tokio::test]
     async fn log_probabilities_travel_with_their_piece() {
-        let chunks = stream(vec![token("a"), finished(FinishReason::Stop)], false).await;
+        let chunks = one(vec![token("a"), finished(FinishReason::Stop)], false).await;
         let told = &chunks[0]["choices"][0]["logprobs"]["content"][0];
         assert_eq!((&told["token"], &told["logprob"], &told["bytes"]), (&json!("a"), &json!(-0.5), &json!([97])));
         assert_eq!(told["top_logprobs"][1], json!({"token": "\u{fffd}", "logprob": -9999.0, "bytes": [226, 130]}));
+    }
+
+    fn piece(piece: Piece) -> Event {
+        Event::Delta(Delta { pieces: vec![piece], tokens: Vec::new() })
+    }
+
+    fn calling() -> Vec<Event> {
+        let call = |index| piece(Piece::Call { index, name: format!("f{index}") });
+        let arguments = |index, json: &str| piece(Piece::Arguments { index, json: json.into() });
+        vec![
+            piece(Piece::Reasoning("hm".into())),
+            text("See:"),
+            call(0),
+            arguments(0, "{\"a\":"),
+            arguments(0, "1}"),
+            piece(Piece::CallEnd { index: 0 }),
+            call(1),
+            arguments(1, "{}"),
+            piece(Piece::CallEnd { index: 1 }),
+            finished(FinishReason::ToolCalls),
+        ]
+    }
+
+    #[tokio::test]
+    async fn calls_and_reasoning_are_the_same_whole_and_streamed() {
+        let whole = scripted(calling()).whole().await;
+        let whole = serde_json::to_value(Choice::new(0, &whole, false)).unwrap();
+        let chunks = one(calling(), false).await;
+        let deltas = || chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+        let joined = |key: &str| deltas().filter_map(|delta| delta[key].as_str()).collect::<String>();
+        for (key, text) in [("reasoning", "hm"), ("reasoning_content", "hm"), ("content", "See:")] {
+            assert_eq!((joined(key).as_str(), &whole["message"][key]), (text, &json!(text)));
+        }
+        let pieces: Vec<_> = deltas().filter_map(|delta| delta["tool_calls"].as_array()).flatten().collect();
+        for index in 0..2 {
+            let of_call: Vec<_> = pieces.iter().filter(|piece| piece["index"] == index).collect();
+            assert_eq!((&of_call[0]["type"], of_call[0]["id"].is_string()), (&json!("function"), true));
+            assert!(of_call.iter().skip(1).all(|piece| piece.get("id").is_none()));
+            let arguments: String =
+                of_call.iter().filter_map(|piece| piece["function"]["arguments"].as_str()).collect();
+            let call = &whole["message"]["tool_calls"][index];
+            assert_eq!(call["function"], json!({"name": of_call[0]["function"]["name"], "arguments": arguments}));
+            assert!(call["id"].as_str().unwrap().starts_with("call_") && call.get("index").is_none());
+        }
+        assert_eq!(whole["finish_reason"], "tool_calls");
+        assert_eq!(chunks[chunks.len() - 2]["choices"][0]["finish_reason"], "tool_calls");
+    }
+
+    #[tokio::test]
+    async fn several_answers_share_a_stream_that_ends_once() {
+        let answer = |word: &str| vec![text(word), finished(FinishReason::Stop)];
+        let chunks = streams(vec![answer("a"), answer("b")], true).await;
+        for (index, word) in [(0, "a"), (1, "b")] {
+            let of_it = || chunks.iter().filter(|chunk| chunk["choices"][0]["index"] == index);
+            let texts: String = of_it().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+            assert_eq!(texts, word);
+            assert_eq!(of_it().filter(|chunk| chunk["choices"][0]["finish_reason"] == "stop").count(), 1);
+        }
+        let [.., usage, done] = chunks.as_slice() else { panic!("{chunks:?}") };
+        assert_eq!((&usage["usage"]["prompt_tokens"], &usage["usage"]["completion_tokens"]), (&json!(10), &json!(4)));
+        assert_eq!(done, "[DONE]");
+        let failing = vec![Event::Failed(Failure::Fault("the executor stopped".into()))];
+        let chunks = streams(vec![failing.clone(), failing], true).await;
+        assert_eq!(chunks.len(), 1, "one failure ends all: {chunks:?}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `POST /v1/completions`.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -9,8 +11,9 @@ use serde_json::Value;
 use super::completions_wire::{Choice, Logprobs, Offset};
 use super::envelope::{Pieces, Stamp, frame};
 use super::options::{Delivery, MAX_LOGPROBS};
+use super::usage::Usage;
 use super::{finish_reason, options, unsupported};
-use crate::answer::{Frame, Frames, Whole};
+use crate::answer::{Answer, Frame, Frames, Whole};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, FieldError, Fields};
@@ -26,9 +29,12 @@ pub(super) struct CompletionsRequest<'a> {
     model: Option<&'a str>,
     delivery: Delivery,
     logprobs: bool,
-    /// The prompt, where it is to stand before the answer.
-    echo: Option<String>,
-    request: Request,
+    /// The prompts, where they are to stand before the answers.
+    echo: Option<Vec<String>>,
+    /// Answers to each prompt.
+    n: usize,
+    /// One for each prompt.
+    requests: Vec<Request>,
 }
 
 impl<'a> CompletionsRequest<'a> {
@@ -37,43 +43,51 @@ impl<'a> CompletionsRequest<'a> {
         let model = fields.text("model")?;
         unsupported::refuse_in_completions(&fields)?;
         let logprobs = fields.count("logprobs", 0, MAX_LOGPROBS)?;
-        let prompt = prompt(&fields.required("prompt")?)?;
+        let prompts = prompts(&fields.required("prompt")?)?;
         Ok(CompletionsRequest {
             model,
             delivery: Delivery::read(&fields)?,
             logprobs: logprobs.is_some(),
-            echo: echo(&fields, &prompt, logprobs.is_some())?,
-            request: options::request(&fields, prompt, logprobs)?,
+            echo: echo(&fields, &prompts, logprobs.is_some())?,
+            n: options::n(&fields)?,
+            requests: prompts
+                .into_iter()
+                .map(|prompt| options::request(&fields, prompt, logprobs))
+                .collect::<Result<_, _>>()?,
         })
     }
 }
 
-/// A text, token ids, or an array that holds one of these.
-fn prompt(field: &Field<'_>) -> Result<Prompt, FieldError> {
-    let Value::Array(values) = field.value() else {
-        return match field.value() {
-            Value::String(text) => Ok(Prompt::Text(text.clone())),
-            _ => Err(field.expected("a string, an array of one string, or an array of token ids")),
-        };
-    };
-    let items = field.items()?;
-    match (values.as_slice(), items.as_slice()) {
-        ([Value::String(_) | Value::Array(_)], [only]) => prompt(only),
-        ([Value::String(_) | Value::Array(_), ..], _) => Err(field.error("may have one prompt only")),
-        ([], _) => Err(field.error("must not be empty")),
-        _ => Ok(Prompt::Tokens(items.iter().map(Field::token).collect::<Result<_, _>>()?)),
+/// One prompt, or an array of several.
+fn prompts(field: &Field<'_>) -> Result<Vec<Prompt>, FieldError> {
+    match field.value() {
+        Value::Array(values) if matches!(values.first(), Some(Value::String(_) | Value::Array(_))) => {
+            field.items()?.iter().map(prompt).collect()
+        }
+        _ => prompt(field).map(|only| vec![only]),
     }
 }
 
-fn echo(fields: &Fields<'_>, prompt: &Prompt, logprobs: bool) -> Result<Option<String>, FieldError> {
+/// A text or token ids.
+fn prompt(field: &Field<'_>) -> Result<Prompt, FieldError> {
+    match field.value() {
+        Value::String(text) => Ok(Prompt::Text(text.clone())),
+        Value::Array(ids) if ids.is_empty() => Err(field.error("must not be empty")),
+        Value::Array(_) => Ok(Prompt::Tokens(field.items()?.iter().map(Field::token).collect::<Result<_, _>>()?)),
+        _ => Err(field.expected("a string, an array of token ids, or an array of these")),
+    }
+}
+
+fn echo(fields: &Fields<'_>, prompts: &[Prompt], logprobs: bool) -> Result<Option<Vec<String>>, FieldError> {
     if !fields.flag("echo")?.unwrap_or(false) {
         return Ok(None);
     }
-    match prompt {
-        Prompt::Text(text) if !logprobs => Ok(Some(text.clone())),
+    let text = |prompt: &Prompt| match prompt {
+        Prompt::Text(text) if !logprobs => Ok(text.clone()),
         Prompt::Text(_) => Err(FieldError::new("echo", "is not supported together with `logprobs`")),
         _ => Err(FieldError::new("echo", "is supported with a prompt of text only")),
-    }
+    };
+    prompts.iter().map(text).collect::<Result<_, _>>().map(Some)
 }
 
 pub(crate) async fn completions(
@@ -82,39 +96,59 @@ pub(crate) async fn completions(
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     let resident = app.model()?;
-    let CompletionsRequest { model, delivery, logprobs, echo, request } = CompletionsRequest::read(&body)?;
+    let CompletionsRequest { model, delivery, logprobs, echo, n, requests } = CompletionsRequest::read(&body)?;
     app.check_model(model, &resident)?;
-    let answer = app.submit(ENDPOINT, arrival, request).await?;
+    let requests = requests.into_iter().flat_map(|request| options::variants(request, n)).collect();
+    let answers = app.submit_all(ENDPOINT, arrival, requests).await?;
     let stamp = Stamp::new("cmpl", &resident.name);
+    let echoed = |index: usize| echo.as_ref().and_then(|prompts| prompts.get(index / n)).cloned();
     if delivery.stream {
-        return Ok(answer.stream(CompletionsStream::new(stamp, delivery.include_usage, echo), app.sse_keepalive));
+        let pieces = Pieces { stamp, object: OBJECT, include_usage: delivery.include_usage };
+        return Ok(stream(answers, &pieces, echoed, n, app.sse_keepalive));
     }
-    let whole = |whole: Whole| {
-        let choice = Choice {
-            index: 0,
-            text: echo.unwrap_or_default() + &whole.turn.content(),
-            logprobs: logprobs.then(|| Logprobs::new(&whole.tokens, &mut Offset::default())),
-            finish_reason: Some(finish_reason(whole.outcome.reason)),
-        };
-        Json(stamp.whole(OBJECT, choice, &whole.outcome)).into_response()
+    let choice = |(index, whole): (usize, &Whole)| Choice {
+        index,
+        text: echoed(index).unwrap_or_default() + &whole.turn.content(),
+        logprobs: logprobs.then(|| Logprobs::new(&whole.tokens, &mut Offset::default())),
+        finish_reason: Some(finish_reason(whole.outcome.reason)),
     };
-    Ok(answer.respond(whole).await)
+    let whole = |wholes: Vec<Whole>| {
+        let choices = wholes.iter().enumerate().map(choice).collect();
+        let outcomes: Vec<_> = wholes.into_iter().map(|whole| whole.outcome).collect();
+        Json(stamp.whole(OBJECT, choices, Usage::of(&outcomes, n))).into_response()
+    };
+    Ok(Answer::respond_all(answers, whole).await)
 }
 
-/// An answer as a stream of `text_completion` objects.
+/// The answers, `n` to each prompt, as `text_completion` objects.
+fn stream(
+    answers: Vec<Answer>,
+    pieces: &Pieces,
+    echoed: impl Fn(usize) -> Option<String>,
+    n: usize,
+    keepalive: Duration,
+) -> Response {
+    let last = pieces.clone();
+    let told = |(index, answer)| {
+        let stream =
+            CompletionsStream { pieces: pieces.clone(), index, echo: echoed(index), offset: Offset::default() };
+        (answer, stream)
+    };
+    let answers = answers.into_iter().enumerate().map(told).collect();
+    Answer::stream_all(answers, move |outcomes| last.ending(Usage::of(outcomes, n)), keepalive)
+}
+
+/// One of them.
 struct CompletionsStream {
     pieces: Pieces,
+    index: usize,
     echo: Option<String>,
     offset: Offset,
 }
 
 impl CompletionsStream {
-    fn new(stamp: Stamp, include_usage: bool, echo: Option<String>) -> Self {
-        CompletionsStream { pieces: Pieces { stamp, object: OBJECT, include_usage }, echo, offset: Offset::default() }
-    }
-
     fn text(&self, text: String, logprobs: Option<Logprobs>) -> Frame {
-        self.pieces.piece(Choice { index: 0, text, logprobs, finish_reason: None })
+        self.pieces.piece(Choice { index: self.index, text, logprobs, finish_reason: None })
     }
 }
 
@@ -134,7 +168,7 @@ impl Frames for CompletionsStream {
 
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {
         let finish_reason = Some(finish_reason(outcome.reason));
-        self.pieces.ending(Choice { index: 0, text: String::new(), logprobs: None, finish_reason }, outcome)
+        vec![self.pieces.piece(Choice { index: self.index, text: String::new(), logprobs: None, finish_reason })]
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
@@ -148,7 +182,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::answer::testing::{finished, scripted, text, token, told};
+    use crate::answer::testing::{data, finished, scripted, text, token};
 
     fn read(body: &Value) -> Result<CompletionsRequest<'_>, String> {
         CompletionsRequest::read(body).map_err(|e| e.to_string())
@@ -156,13 +190,16 @@ mod tests {
 
     #[test]
     fn prompts_come_in_four_shapes() {
-        let prompt = |given: Value| read(&json!({"prompt": given})).map(|r| r.request.prompt);
+        let prompt = |given: Value| read(&json!({"prompt": given})).map(|mut r| r.requests.remove(0).prompt);
         assert!(matches!(prompt(json!("a")), Ok(Prompt::Text(t)) if t == "a"));
         assert!(matches!(prompt(json!(["a"])), Ok(Prompt::Text(t)) if t == "a"));
         assert!(matches!(prompt(json!([1, 2])), Ok(Prompt::Tokens(t)) if t == [1, 2]));
         assert!(matches!(prompt(json!([[1, 2]])), Ok(Prompt::Tokens(t)) if t == [1, 2]));
         let problems = [
-            (json!(["a", "b"]), "`prompt` may have one prompt only"),
+            (
+                json!(["a", 1]),
+                "`prompt[1]` must be a string, an array of token ids, or an array of these, found an integer",
+            ),
             (json!([]), "`prompt` must not be empty"),
             (json!([[]]), "`prompt[0]` must not be empty"),
             (json!([1, "a"]), "`prompt[1]` must be an integer, found a string"),
@@ -176,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_prompt_is_echoed_as_text_without_probabilities() {
-        assert_eq!(read(&json!({"prompt": "a", "echo": true})).unwrap().echo.as_deref(), Some("a"));
+        assert_eq!(read(&json!({"prompt": "a", "echo": true})).unwrap().echo, Some(vec!["a".to_owned()]));
         assert_eq!(read(&json!({"prompt": "a", "echo": false})).unwrap().echo, None);
         assert!(read(&json!({"prompt": [1], "echo": true})).err().unwrap().starts_with("`echo` is supported with"));
         assert!(read(&json!({"prompt": "a", "echo": true, "logprobs": 1})).err().unwrap().starts_with("`echo`"));
@@ -184,8 +221,9 @@ mod tests {
 
     async fn stream(events: Vec<Event>, echo: Option<&str>) -> Vec<Value> {
         let stamp = Stamp { id: "cmpl-1".into(), created: 5, model: "local".into() };
-        let protocol = CompletionsStream::new(stamp, true, echo.map(str::to_owned));
-        let told = told(scripted(events), protocol).await;
+        let pieces = Pieces { stamp, object: OBJECT, include_usage: true };
+        let echo = |_| echo.map(str::to_owned);
+        let told = data(super::stream(vec![scripted(events)], &pieces, echo, 1, Duration::from_secs(60))).await;
         told.iter().map(|data| serde_json::from_str(data).unwrap_or(Value::from(data.as_str()))).collect()
     }
 

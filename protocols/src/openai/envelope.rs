@@ -2,7 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bantam_runtime::engine::Outcome;
 use serde::Serialize;
 
 use super::usage::Usage;
@@ -27,8 +26,8 @@ impl Stamp {
     }
 
     /// An answer as one object.
-    pub(super) fn whole<C>(&self, object: &'static str, choice: C, outcome: &Outcome) -> Envelope<'_, C> {
-        self.envelope(object, vec![choice], Some(Some(Usage::from(outcome))))
+    pub(super) fn whole<C>(&self, object: &'static str, choices: Vec<C>, usage: Usage) -> Envelope<'_, C> {
+        self.envelope(object, choices, Some(Some(usage)))
     }
 
     fn envelope<C>(&self, object: &'static str, choices: Vec<C>, usage: Option<Option<Usage>>) -> Envelope<'_, C> {
@@ -50,6 +49,7 @@ pub(super) struct Envelope<'a, C> {
 }
 
 /// An answer in pieces.
+#[derive(Clone)]
 pub(super) struct Pieces {
     pub(super) stamp: Stamp,
     /// Name of the kind of object that a piece is.
@@ -62,11 +62,11 @@ impl Pieces {
         frame(&self.stamp.envelope(self.object, vec![choice], self.include_usage.then_some(None)))
     }
 
-    /// The last choice, which says why the answer is over, the usage where it was asked for, and the end.
-    pub(super) fn ending(&self, last: impl Serialize, outcome: &Outcome) -> Vec<Frame> {
-        let mut frames = vec![self.piece(last)];
+    /// What comes last: the usage, where it was asked for, and the end.
+    pub(super) fn ending(&self, usage: Usage) -> Vec<Frame> {
+        let mut frames = Vec::new();
         if self.include_usage {
-            let usage = Some(Some(Usage::from(outcome)));
+            let usage = Some(Some(usage));
             frames.push(frame(&self.stamp.envelope(self.object, Vec::<()>::new(), usage)));
         }
         frames.push(Frame::Data(DONE.to_owned()));

@@ -4,35 +4,30 @@
 //! runtime's.
 
 use bantam_runtime::engine::ChatPrompt;
-use bantam_text::{EFFORT_LEVELS, RESERVED_VARIABLES};
+use bantam_text::RESERVED_VARIABLES;
 use serde_json::{Map, Value, json};
 
+use super::thinking::Thinking;
 use crate::fields::{Field, FieldError, Fields};
 
 /// Roles that a message may have. `function` is how results were sent before there were tools.
 const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 
-/// `messages`, `tools`, `chat_template_kwargs` and `reasoning_effort` of a request.
+/// `messages`, `tools`, `chat_template_kwargs` and what a request says of thinking.
 pub(crate) fn conversation(fields: &Fields<'_>) -> Result<ChatPrompt, FieldError> {
     let messages = fields.required("messages")?;
     let items = messages.items()?;
     if items.is_empty() {
         return Err(messages.error("must have at least one message"));
     }
+    let thinking = Thinking::read(fields)?;
     Ok(ChatPrompt {
         messages: items.iter().map(message).collect::<Result<_, _>>()?,
         tools: tools(fields)?,
         kwargs: kwargs(fields)?,
-        effort: effort(fields)?,
+        effort: thinking.effort,
+        thinking: thinking.enabled,
     })
-}
-
-fn effort(fields: &Fields<'_>) -> Result<Option<String>, FieldError> {
-    let Some(field) = fields.get("reasoning_effort") else { return Ok(None) };
-    match field.text()? {
-        known if EFFORT_LEVELS.contains(&known) => Ok(Some(known.to_owned())),
-        other => Err(field.error(format!("must be one of {}, found \"{other}\"", EFFORT_LEVELS.join(", ")))),
-    }
 }
 
 /// The template's further variables. Unless the client says otherwise, the prompt ends where an answer begins.
@@ -97,10 +92,22 @@ fn text_part(field: &Field<'_>) -> Result<Value, FieldError> {
     let kind = part.required("type")?;
     let text = match kind.text()? {
         "text" => part.required("text")?.text()?,
+        "input_text" | "output_text" => part.required("text")?.text()?,
         "refusal" => part.required("refusal")?.text()?,
-        other => return Err(kind.error(format!("must be \"text\", found \"{other}\": this model takes text only"))),
+        other => omitted(other).ok_or_else(|| kind.error(format!("must be a kind of part, found \"{other}\"")))?,
     };
     Ok(json!({"type": "text", "text": text}))
+}
+
+/// Stands for a part that no loaded model can see or hear.
+fn omitted(kind: &str) -> Option<&'static str> {
+    match kind {
+        "image_url" | "input_image" | "image" => Some("[image omitted]"),
+        "input_audio" | "audio_url" | "audio" => Some("[audio omitted]"),
+        "video_url" | "video" => Some("[video omitted]"),
+        "file" | "input_file" => Some("[file omitted]"),
+        _ => None,
+    }
 }
 
 /// Calls of an earlier turn. The arguments, JSON in a string, are the renderer's to parse, as are those that were cut off
@@ -133,22 +140,37 @@ fn tool_call(field: &Field<'_>) -> Result<Value, FieldError> {
 }
 
 /// The declared functions. Tools of other kinds are run by other servers and mean nothing here: they are passed over.
-/// With `tool_choice: "none"` the model is not told of any.
+/// With `tool_choice: "none"` the model is not told of any, nor with an empty list.
 fn tools(fields: &Fields<'_>) -> Result<Option<Vec<Value>>, FieldError> {
     let Some(items) = fields.items("tools")? else { return Ok(None) };
     let mut tools = Vec::new();
     for item in &items {
         let tool = item.object()?;
-        let kind = tool.required("type")?.text()?;
-        if kind != "function" {
-            tracing::info!("{} is of type {kind:?}, which is not supported: passed over", item.path());
-            continue;
+        match tool.text("type")? {
+            None | Some("function") => tools.push(function(&tool)?),
+            Some(kind) => tracing::info!("{} is of type {kind:?}, which is not supported: passed over", item.path()),
         }
-        tool.required("function")?.object()?.required("name")?.text()?;
-        tools.push(item.value().clone());
     }
-    let unwanted = fields.text("tool_choice")? == Some("none");
+    let unwanted = fields.get("tool_choice").is_some_and(|choice| choice.value() == "none");
     Ok((!tools.is_empty() && !unwanted).then_some(tools))
+}
+
+/// A function as templates read it; some clients send it flat.
+fn function(tool: &Fields<'_>) -> Result<Value, FieldError> {
+    let Some(function) = tool.object("function")? else {
+        let name = FieldError::new(tool.path_of("function"), "is required");
+        tool.text("name")?.ok_or(name)?;
+        let keys = ["name", "description", "parameters", "strict"];
+        let function: Map<_, _> =
+            keys.iter().filter_map(|key| Some(((*key).to_owned(), tool.get(key)?.value().clone()))).collect();
+        tool.object("parameters")?;
+        return Ok(json!({"type": "function", "function": function}));
+    };
+    function.required("name")?.text()?;
+    function.object("parameters")?;
+    let mut told = tool.map().clone();
+    told.entry("type").or_insert_with(|| Value::from("function"));
+    Ok(Value::Object(told))
 }
 
 #[cfg(test)]
@@ -183,13 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_by_path() {
-        let image = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]});
-        let problem = only(&image).unwrap_err();
-        assert!(
-            problem.starts_with("`messages[0].content[1].type` must be \"text\", found \"image_url\""),
-            "{problem}"
-        );
+    fn what_no_model_sees_or_hears_leaves_a_note() {
+        for (kind, note) in [("image_url", "image"), ("input_audio", "audio"), ("file", "file")] {
+            let part = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": kind}]});
+            let told = only(&part).unwrap();
+            assert_eq!(told["content"][1], json!({"type": "text", "text": format!("[{note} omitted]")}));
+        }
+    }
+
+    #[test]
+    fn what_is_no_part_is_refused_by_path() {
+        let odd = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "scent"}]});
+        let problem = only(&odd).unwrap_err();
+        assert_eq!(problem, "`messages[0].content[1].type` must be a kind of part, found \"scent\"");
         let problem = only(&json!({"role": "user", "content": 5})).unwrap_err();
         assert_eq!(problem, "`messages[0].content` must be a string or an array of parts, found an integer");
         assert_eq!(only(&json!({"role": "user"})).unwrap_err(), "`messages[0].content` is required");
@@ -269,6 +297,9 @@ mod tests {
         assert_eq!(read(&with(mixed.clone(), json!("auto"))).unwrap().tools, Some(vec![function.clone()]));
         assert_eq!(read(&with(mixed, json!("none"))).unwrap().tools, None);
         assert_eq!(read(&with(json!([{"type": "custom"}]), json!(null))).unwrap().tools, None);
+        let flat = json!([{"name": "f", "parameters": {"type": "object"}}]);
+        let nested = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
+        assert_eq!(read(&with(flat, json!(null))).unwrap().tools, Some(vec![nested]));
         let nameless = json!([{"type": "function", "function": {}}]);
         assert_eq!(read(&with(nameless, json!(null))).unwrap_err(), "`tools[0].function.name` is required");
     }

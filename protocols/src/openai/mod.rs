@@ -5,9 +5,11 @@ mod chat_wire;
 pub(crate) mod completions;
 mod completions_wire;
 mod envelope;
+mod form;
 mod messages;
 pub(crate) mod models;
 mod options;
+mod thinking;
 mod unsupported;
 mod usage;
 

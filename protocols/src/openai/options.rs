@@ -5,10 +5,13 @@ use std::time::Duration;
 use bantam_runtime::engine::{Prompt, Request};
 use bantam_runtime::sampling::SamplingOverrides;
 
+use super::form;
 use crate::fields::{FieldError, Fields};
 
 /// Most texts that may end a generation.
 const MAX_STOPS: usize = 16;
+/// Most answers to one prompt.
+const MAX_CHOICES: usize = 128;
 /// Most alternatives reported for a token.
 pub(super) const MAX_LOGPROBS: usize = 20;
 
@@ -28,6 +31,21 @@ impl Delivery {
     }
 }
 
+/// How many answers are asked for.
+pub(super) fn n(fields: &Fields<'_>) -> Result<usize, FieldError> {
+    Ok(fields.count("n", 1, MAX_CHOICES)?.unwrap_or(1))
+}
+
+/// `n` requests for the same, of which each draws differently.
+pub(super) fn variants(request: Request, n: usize) -> Vec<Request> {
+    let variant = |index: usize| {
+        let mut request = request.clone();
+        request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(index as u64));
+        request
+    };
+    (0..n).map(variant).collect()
+}
+
 /// A request for this prompt with the options of the body.
 pub(super) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usize>) -> Result<Request, FieldError> {
     let longest = match fields.count("max_completion_tokens", 1, usize::MAX)? {
@@ -38,6 +56,7 @@ pub(super) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usiz
         sampling: sampling(fields)?,
         max_tokens: longest,
         stop: stops(fields)?,
+        response_format: form::form(fields)?,
         ignore_eos: fields.flag("ignore_eos")?.unwrap_or(false),
         logprobs,
         priority: priority(fields)?,

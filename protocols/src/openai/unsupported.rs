@@ -79,25 +79,11 @@ const fn word(field: &'static str, words: &'static [&'static str], instead: &'st
 
 /// How many answers there are, and what form they must have.
 const ANSWERS: &[Foreign] = &[
-    off_at_1("n"),
     off_at_1("best_of"),
     off_at_1("num_beams"),
     not_on("use_beam_search"),
     off_at_1("length_penalty"),
     not_on("early_stopping"),
-    Foreign {
-        field: "response_format",
-        neutral: Neutral::Json(|value| value.get("type").is_some_and(|kind| kind == "text")),
-        instead: "only {\"type\": \"text\"} is",
-    },
-    never("grammar"),
-    never("json_schema"),
-    never("regex"),
-    never("structured_outputs"),
-    never("guided_json"),
-    never("guided_regex"),
-    never("guided_choice"),
-    never("guided_grammar"),
     never("prediction"),
 ];
 
@@ -155,8 +141,6 @@ const EXTENT: &[Foreign] = &[
 ];
 
 const CHAT: &[Foreign] = &[
-    word("tool_choice", &["auto", "none"], "only \"auto\" and \"none\" are"),
-    always("parallel_tool_calls"),
     renamed("functions", Neutral::Empty, "use `tools`"),
     word("function_call", &["auto", "none"], "use `tools`"),
     Foreign {
@@ -166,16 +150,10 @@ const CHAT: &[Foreign] = &[
     },
     never("audio"),
     never("web_search_options"),
-    word("verbosity", &["medium"], "only \"medium\" is"),
     never("chat_template"),
     renamed("documents", Neutral::Empty, "use `chat_template_kwargs`"),
-    renamed("enable_thinking", Neutral::None, "use `chat_template_kwargs`"),
-    renamed("thinking", Neutral::Empty, "use `reasoning_effort` or `chat_template_kwargs`"),
-    renamed("reasoning", Neutral::Empty, "use `reasoning_effort`"),
-    Foreign { field: "reasoning_budget", neutral: Neutral::Number(&[-1.0]), instead: "use `reasoning_effort`" },
-    renamed("thinking_budget", Neutral::None, "use `reasoning_effort`"),
     always("include_reasoning"),
-    word("reasoning_format", &["none", "auto"], "only \"none\" is"),
+    word("reasoning_format", &["auto", "deepseek"], "only \"auto\" is"),
     always("add_generation_prompt"),
     not_on("continue_final_message"),
     not_on("add_special_tokens"),

@@ -44,6 +44,10 @@ pub struct EngineConfig {
     pub repack: bool,
     /// Sampling options given to the server.
     pub sampling: SamplingOverrides,
+    /// How much the model thinks where a request does not say: one of [`bantam_text::EFFORT_LEVELS`].
+    pub reasoning_effort: Option<String>,
+    /// Most tokens that it may think where a request does not say; `None`: no limit.
+    pub thinking_budget: Option<usize>,
     /// Most rows of a step.
     pub batch: usize,
     /// Part of the time that prompts get while other sequences decode, in percent, if there are prompts.
@@ -86,6 +90,8 @@ impl EngineConfig {
             v_type: KvType::F16,
             repack: true,
             sampling: SamplingOverrides::default(),
+            reasoning_effort: None,
+            thinking_budget: None,
             batch: 512,
             prefill_share: 50,
             checkpoint_interval: 256,

@@ -6,7 +6,7 @@ use bantam_text::{
     Capabilities, Joined, PastTurns, RenderInput, Segment, Specials, StopMatcher, TokenizerError, local_now,
     prepare_messages,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request};
 use crate::{
@@ -203,9 +203,7 @@ pub(super) fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segmen
     })?;
     check_tools(info, chat)?;
     let mut kwargs = chat.kwargs.clone();
-    if let Some(effort) = &chat.effort {
-        info.template_capabilities.as_ref().unwrap_or(&Capabilities::default()).set_effort(effort, &mut kwargs);
-    }
+    set_thinking(info, chat, &mut kwargs);
     let input = RenderInput {
         messages: match &info.template_capabilities {
             Some(capabilities) => prepare_messages(&chat.messages, capabilities),
@@ -217,6 +215,19 @@ pub(super) fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segmen
         parse_arguments: true,
     };
     template.render_marked(&input, &info.tokenizer, local_now()).map_err(|e| Refusal::Template(e.to_string()))
+}
+
+/// Turns what a request says of thinking, or else the server, into variables of the template.
+fn set_thinking(info: &ModelInfo, chat: &ChatPrompt, kwargs: &mut Map<String, Value>) {
+    let unknown = Capabilities::default();
+    let template = info.template_capabilities.as_ref().unwrap_or(&unknown);
+    if let Some(on) = chat.thinking.filter(|_| chat.effort.is_none()) {
+        template.set_thinking(on, kwargs);
+    }
+    let default = info.reasoning_effort.as_ref().filter(|_| chat.thinking.is_none());
+    if let Some(effort) = chat.effort.as_ref().or(default) {
+        template.set_effort(effort, kwargs);
+    }
 }
 
 /// Tools that the template would leave out without a word.

@@ -30,6 +30,8 @@ pub struct ChatPrompt {
     /// How much the model is to think: one of [`bantam_text::EFFORT_LEVELS`]. Becomes variables of the template, unless
     /// `kwargs` sets these.
     pub effort: Option<String>,
+    /// Whether it is to think at all, where `effort` does not say so. Becomes a variable in the same way.
+    pub thinking: Option<bool>,
 }
 
 /// One generation.

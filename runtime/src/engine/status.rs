@@ -62,6 +62,10 @@ pub struct ModelInfo {
     pub special_tokens: BTreeMap<String, String>,
     /// Tokens that end a generation.
     pub end_tokens: Vec<u32>,
+    /// How much the model thinks where a request does not say.
+    pub reasoning_effort: Option<String>,
+    /// Most tokens that it may think where a request does not say; `None`: no limit.
+    pub thinking_budget: Option<usize>,
     /// What a snapshot must agree in to be restored here.
     pub snapshot_key: SnapshotKey,
     /// Bytes of weights in memory.

@@ -26,6 +26,8 @@ pub(crate) fn bare_info(config: &EngineConfig, tokenizer: Tokenizer, vocab: usiz
         vocab,
         parallel: config.parallel,
         max_tokens: config.max_tokens,
+        reasoning_effort: config.reasoning_effort.clone(),
+        thinking_budget: config.thinking_budget,
         config: Map::new(),
         sampling: SamplingDefaults { flags: config.sampling.clone(), ..SamplingDefaults::default() },
         special_tokens: BTreeMap::new(),

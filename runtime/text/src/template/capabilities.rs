@@ -80,13 +80,18 @@ pub struct EffortSetting {
 }
 
 impl Capabilities {
+    /// Sets the variable that turns thinking on or off, if there is one and `variables` has none of that name.
+    pub fn set_thinking(&self, on: bool, variables: &mut Map<String, Json>) {
+        if let Some(switch) = &self.thinking {
+            let value = if on { &switch.on } else { &switch.off };
+            variables.entry(switch.variable.clone()).or_insert_with(|| value.clone());
+        }
+    }
+
     /// Sets the variables that ask for one of [`EFFORT_LEVELS`], where `variables` has none of that name: thinking is
     /// turned off for `none` and on for the others, and of the levels that the template takes the nearest is chosen.
     pub fn set_effort(&self, level: &str, variables: &mut Map<String, Json>) {
-        if let Some(switch) = &self.thinking {
-            let value = if level == "none" { &switch.off } else { &switch.on };
-            variables.entry(switch.variable.clone()).or_insert_with(|| value.clone());
-        }
+        self.set_thinking(level != "none", variables);
         let setting = self.effort.as_ref();
         let variable = setting.map_or(EFFORTS[0], |setting| setting.variable.as_str());
         let nearest = match setting {

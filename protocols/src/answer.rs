@@ -212,7 +212,7 @@ pub(crate) mod testing {
     //! Answers from a script, for the tests of the protocols.
 
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use bantam_runtime::engine::FinishReason;
 
@@ -225,7 +225,7 @@ pub(crate) mod testing {
 
     /// Of a request that arrives now, among requests that nobody asks about.
     pub(crate) fn observation() -> Observation {
-        Observation::new(Arc::new(Requests::new()), Arrival(Instant::now()))
+        Observation::new(Arc::new(Requests::new()), Arrival::now())
     }
 
     pub(crate) fn scripted(events: Vec<Event>) -> Answer {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bantam_runtime::engine::{Engine, ModelInfo, Prompt, Readiness, Request};
+use bantam_runtime::engine::{ChatPrompt, Engine, ModelInfo, Prompt, Readiness, Request};
 
 use crate::answer::Answer;
 use crate::error::ApiError;
 use crate::log::{Arrival, Log, PendingRow};
 use crate::metrics::{Observation, Requests};
+use crate::normalize::Normalizer;
 
 /// Seconds after which to ask again while the model loads.
 pub(crate) const RETRY_LOADING_S: u64 = 2;
@@ -20,6 +21,11 @@ pub(crate) struct AppState {
     pub(crate) log: Arc<Log>,
     pub(crate) requests: Arc<Requests>,
     pub(crate) keys: Vec<String>,
+    pub(crate) open_probes: bool,
+    /// On the loopback address: names by which the server may be called, besides this machine's own.
+    pub(crate) allowed_hosts: Option<Vec<String>>,
+    pub(crate) model_aliases: Vec<String>,
+    pub(crate) normalizer: Normalizer,
     pub(crate) strict_model: bool,
     pub(crate) max_body_bytes: usize,
     pub(crate) request_timeout: Duration,
@@ -42,9 +48,14 @@ impl AppState {
     /// Refuses a name that is not the resident model's where the server is strict about it.
     pub(crate) fn check_model(&self, asked: Option<&str>, resident: &ModelInfo) -> Result<(), ApiError> {
         match asked {
-            Some(name) if self.strict_model && name != resident.name => Err(ApiError::model_not_found(name)),
+            Some(name) if self.strict_model && !self.is_model(name, resident) => Err(ApiError::model_not_found(name)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether this is one of the resident model's names.
+    pub(crate) fn is_model(&self, name: &str, resident: &ModelInfo) -> bool {
+        name == resident.name || self.model_aliases.iter().any(|alias| alias == name)
     }
 
     /// Starts generations that are told together. If one is refused, none of them goes on.
@@ -66,13 +77,22 @@ impl AppState {
         Ok(answers)
     }
 
+    /// The prompt that a conversation becomes: its text and its tokens.
+    pub(crate) async fn render(&self, mut chat: ChatPrompt) -> Result<(String, Vec<u32>), ApiError> {
+        self.normalizer.apply(&mut chat);
+        self.engine.render(chat).await.map_err(|refusal| ApiError::refused(refusal, "messages"))
+    }
+
     /// Starts a generation, with the row that its end will write and the figures that it adds to.
     pub(crate) async fn submit(
         &self,
         endpoint: &'static str,
         arrival: Arrival,
-        request: Request,
+        mut request: Request,
     ) -> Result<Answer, ApiError> {
+        if let Prompt::Chat(chat) = &mut request.prompt {
+            self.normalizer.apply(chat);
+        }
         let prompt = if matches!(request.prompt, Prompt::Chat(_)) { "messages" } else { "prompt" };
         let submitted = self.engine.submit(request).await;
         let generation = submitted.map_err(|refusal| ApiError::refused(refusal, prompt))?;

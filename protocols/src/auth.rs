@@ -14,13 +14,18 @@ pub(crate) async fn require_key(State(app): State<App>, request: Request, next: 
     if authorized(&app.keys, request.headers()) {
         return next.run(request).await;
     }
+    asks_for_key(request.headers()).into_response()
+}
+
+/// What those are told who have no valid key.
+pub(crate) fn asks_for_key(headers: &HeaderMap) -> ApiError {
     let how = "send it as `Authorization: Bearer KEY` or `x-api-key: KEY`";
-    let message = if presented(request.headers()).is_some() {
+    let message = if presented(headers).is_some() {
         format!("The API key is not valid; {how}")
     } else {
         format!("This server asks for an API key; {how}")
     };
-    ApiError::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key").into_response()
+    ApiError::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key")
 }
 
 /// Whether these headers carry one of the keys, or none is asked for.

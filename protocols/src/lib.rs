@@ -17,10 +17,12 @@ mod limits;
 mod llama;
 mod log;
 mod metrics;
+mod normalize;
 mod openai;
 mod server;
 mod turn;
 
 pub use config::ServerConfig;
 pub use log::{LogConfig, LogLevel};
+pub use normalize::TotalTokens;
 pub use server::{BindError, Listener, ServeError, bind, check_origins, serve};

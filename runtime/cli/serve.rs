@@ -2,13 +2,14 @@
 
 use std::{
     io::{self, LineWriter, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use bantam_backend::KvType;
-use bantam_protocols::{BindError, LogConfig, LogLevel, ServerConfig};
+use bantam_protocols::{BindError, LogConfig, LogLevel, ServerConfig, TotalTokens};
 use bantam_runtime::engine::{CacheSize, Engine, EngineConfig};
+use bantam_text::EFFORT_LEVELS;
 use clap::Args;
 use indicatif::ProgressBar;
 
@@ -41,6 +42,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", default_value = "local", help_heading = SERVER)]
     model_name: String,
 
+    /// Further names that the model answers to; several with commas between
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = SERVER)]
+    model_alias: Vec<String>,
+
     /// Refuse requests that name another model instead of answering with this one
     #[arg(long, help_heading = SERVER)]
     strict_model: bool,
@@ -48,6 +53,18 @@ pub(crate) struct ServeArgs {
     /// Key that requests must carry; several with commas between
     #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = api_key, hide_env_values = true, help_heading = SERVER)]
     api_key: Vec<String>,
+
+    /// File with such keys, one a line; lines that begin with # are none
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
+    api_key_file: Option<PathBuf>,
+
+    /// Where a key is asked for, tell everybody on /health and /ready whether the server is up
+    #[arg(long, help_heading = SERVER)]
+    open_probes: bool,
+
+    /// Names by which a server on a loopback address may be called besides localhost; several with commas between
+    #[arg(long, value_name = "HOST", value_delimiter = ',', help_heading = SERVER)]
+    allowed_hosts: Vec<String>,
 
     /// Origins whose pages may call the API: * for all, or a list with commas between
     #[arg(long, value_name = "ORIGINS", default_value = "*", value_parser = origins, help_heading = SERVER)]
@@ -64,6 +81,23 @@ pub(crate) struct ServeArgs {
     /// Longest time for a request to arrive
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = SERVER)]
     request_timeout_seconds: u64,
+
+    /// Longest silence in a stream before a sign of life is sent
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = SERVER)]
+    sse_keepalive_seconds: u64,
+
+    /// Give the model the prompts as agents send them, with what they write into every request anew: a request's checksum,
+    /// the tokens that are left. By default these are made the same, so that requests share what was computed before
+    #[arg(long, help_heading = SERVER)]
+    no_normalize: bool,
+
+    /// Make a client's count of the tokens that are left the same in every request, also with --no-normalize
+    #[arg(long, conflicts_with = "strip_total_tokens", help_heading = SERVER)]
+    freeze_total_tokens: bool,
+
+    /// Take a client's count of the tokens that are left out of its messages
+    #[arg(long, help_heading = SERVER)]
+    strip_total_tokens: bool,
 
     /// End the process, to be started again by what watches it, if a step takes longer; 0: never
     #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(0..=86400), help_heading = SERVER)]
@@ -129,6 +163,22 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     sampling: SamplingArgs,
+
+    #[command(flatten)]
+    thinking: ThinkingArgs,
+}
+
+/// How much models think that can.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Thinking")]
+struct ThinkingArgs {
+    /// How much the model thinks where a request does not say; none: not at all. The template's nearest level is taken
+    #[arg(long, value_name = "LEVEL", value_parser = clap::builder::PossibleValuesParser::new(EFFORT_LEVELS))]
+    reasoning_effort: Option<String>,
+
+    /// Most tokens that it may think where a request does not say, after which it must answer; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count(0, 1 << 24))]
+    thinking_budget: usize,
 }
 
 fn cache_size(text: &str) -> Result<CacheSize, String> {
@@ -156,6 +206,17 @@ fn api_key(text: &str) -> Result<String, String> {
         "" => Err("the key is empty; give one, or leave --api-key and BANTAM_API_KEY out".into()),
         key => Ok(key.to_owned()),
     }
+}
+
+/// The keys in a file. One without any must not open the server to everybody.
+fn read_keys(file: &Path) -> Result<Vec<String>, CliError> {
+    let usage = |why: String| CliError::Usage(format!("--api-key-file {}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|e| usage(e.to_string()))?;
+    let keys: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    if keys.is_empty() {
+        return Err(usage("there is no key in it; write one on a line of its own".into()));
+    }
+    Ok(keys.into_iter().map(str::to_owned).collect())
 }
 
 /// Help heading of the flags about the server.
@@ -202,6 +263,8 @@ impl Plan {
         engine.repack = args.compute.repack();
         (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
         engine.sampling = args.sampling.resolve()?;
+        engine.reasoning_effort = args.thinking.reasoning_effort;
+        engine.thinking_budget = Some(args.thinking.thinking_budget).filter(|budget| *budget > 0);
         engine.batch = args.step_tokens;
         engine.prefill_share = args.prefill_share;
         engine.checkpoint_interval = args.prefill_checkpoint_interval;
@@ -217,8 +280,21 @@ impl Plan {
             _ => LogLevel::Normal,
         };
         let sink = Box::new(LineWriter::new(AroundBar(bar.clone())));
+        let mut api_keys = args.api_key;
+        api_keys.extend(args.api_key_file.as_deref().map_or(Ok(Vec::new()), read_keys)?);
+        let total_tokens = match (args.strip_total_tokens, args.freeze_total_tokens) {
+            (true, _) => TotalTokens::Strip,
+            (_, true) => TotalTokens::Freeze,
+            _ => TotalTokens::Default,
+        };
         let server = ServerConfig {
-            api_keys: args.api_key,
+            api_keys,
+            open_probes: args.open_probes,
+            allowed_hosts: args.allowed_hosts,
+            model_aliases: args.model_alias,
+            normalize: !args.no_normalize,
+            total_tokens,
+            sse_keepalive: Duration::from_secs(args.sse_keepalive_seconds),
             cors_origin: args.cors_origin,
             strict_model: args.strict_model,
             max_connections: args.max_connections,

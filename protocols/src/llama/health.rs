@@ -1,4 +1,4 @@
-//! `GET /health` and `GET /ready`: open to everybody, and answered from what is known without asking the model.
+//! `GET /health` and `GET /ready`: answered from what is known without asking the model.
 
 use std::path::Path;
 
@@ -12,28 +12,42 @@ use serde_json::{Value, json};
 
 use super::slots::millis;
 use crate::app::{App, RETRY_LOADING_S};
-use crate::auth::authorized;
+use crate::auth::{asks_for_key, authorized};
+use crate::error::ApiError;
 
 /// 200 once requests are served, 503 with the reason before and after. Figures are for those who have the key.
-pub(crate) async fn health(State(app): State<App>, headers: HeaderMap) -> (StatusCode, Json<Value>) {
+pub(crate) async fn health(State(app): State<App>, headers: HeaderMap) -> Result<Response, ApiError> {
     let (status, mut body) = state(&app.engine);
+    if !authorized(&app.keys, &headers) {
+        return bare(&app, &headers, status, &body);
+    }
     if status == StatusCode::OK
-        && authorized(&app.keys, &headers)
         && let (Some(body), Value::Object(figures)) = (body.as_object_mut(), figures(&app.engine.status().await))
     {
         body.extend(figures);
     }
-    (status, Json(body))
+    Ok((status, Json(body)).into_response())
+}
+
+/// What those without the key are told: the status if probes are open, otherwise to send one.
+fn bare(app: &App, headers: &HeaderMap, status: StatusCode, body: &Value) -> Result<Response, ApiError> {
+    if !app.open_probes {
+        return Err(asks_for_key(headers));
+    }
+    Ok((status, Json(json!({"status": body["status"]}))).into_response())
 }
 
 /// 200 while a request that comes now is taken, otherwise 503 with the time after which to ask again.
-pub(crate) async fn ready(State(app): State<App>) -> Response {
+pub(crate) async fn ready(State(app): State<App>, headers: HeaderMap) -> Result<Response, ApiError> {
     let (status, body) = state(&app.engine);
-    let mut response = (status, Json(body)).into_response();
+    let mut response = match authorized(&app.keys, &headers) {
+        true => (status, Json(body)).into_response(),
+        false => bare(&app, &headers, status, &body)?,
+    };
     if status != StatusCode::OK {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_LOADING_S));
     }
-    response
+    Ok(response)
 }
 
 fn state(engine: &Engine) -> (StatusCode, Value) {

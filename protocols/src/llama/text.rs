@@ -78,8 +78,7 @@ fn tokens(body: &Value, vocab: usize) -> Result<Vec<u32>, FieldError> {
 pub(crate) async fn apply_template(State(app): State<App>, JsonBody(body): JsonBody) -> Result<Json<Value>, ApiError> {
     app.model()?;
     let chat = conversation(&Field::body(&body).object()?)?;
-    let rendered = app.engine.render(chat).await;
-    let (prompt, tokens) = rendered.map_err(|refusal| ApiError::refused(refusal, "messages"))?;
+    let (prompt, tokens) = app.render(chat).await?;
     Ok(Json(json!({ "prompt": prompt, "n_tokens": tokens.len() })))
 }
 

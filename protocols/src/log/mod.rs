@@ -128,7 +128,6 @@ pub(crate) mod testing {
     //! A log that tests can read.
 
     use std::sync::{Arc, Mutex, PoisonError};
-    use std::time::Instant;
 
     use super::*;
 
@@ -161,6 +160,6 @@ pub(crate) mod testing {
 
     /// A row of a request that arrives now, with a prompt of 10 tokens.
     pub(crate) fn pending(log: &Arc<Log>) -> PendingRow {
-        PendingRow::new(Arc::clone(log), "/v1/chat/completions", Arrival(Instant::now()), 10)
+        PendingRow::new(Arc::clone(log), "/v1/chat/completions", Arrival::now(), 10)
     }
 }

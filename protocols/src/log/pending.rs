@@ -2,7 +2,7 @@
 //! way in which the request ends.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bantam_runtime::engine::{Event, FinishReason, Outcome};
 
@@ -13,7 +13,7 @@ use super::{Arrival, Log};
 pub(crate) struct PendingRow {
     log: Arc<Log>,
     endpoint: &'static str,
-    arrived: Instant,
+    arrival: Arrival,
     prompt_tokens: usize,
     cached_tokens: Option<usize>,
     miss: Option<String>,
@@ -34,7 +34,7 @@ impl PendingRow {
         PendingRow {
             log,
             endpoint,
-            arrived: arrival.0,
+            arrival,
             prompt_tokens,
             cached_tokens: None,
             miss: None,
@@ -49,7 +49,7 @@ impl PendingRow {
             Event::Started { cached_tokens, miss } => {
                 self.miss = miss.as_ref().filter(|_| self.log.is_verbose()).map(ToString::to_string);
                 self.cached_tokens = Some(*cached_tokens);
-                self.first_token = Some(self.arrived.elapsed());
+                self.first_token = Some(self.arrival.at.elapsed());
             }
             Event::Delta(_) => {}
             Event::Finished(outcome) => self.end = End::Finished(outcome.clone()),
@@ -68,11 +68,14 @@ impl PendingRow {
             decode: None,
             ending: Ending::Gone,
             note: self.miss.clone(),
-            total: self.arrived.elapsed(),
+            total: self.arrival.at.elapsed(),
         };
         match &self.end {
             End::Open => {}
-            End::Failed(why) => row.ending = Ending::Failed(why.clone()),
+            End::Failed(why) => {
+                row.ending = Ending::Failed(why.clone());
+                row.note = Some(self.arrival.id());
+            }
             End::Finished(outcome) => {
                 row.cached_tokens = Some(outcome.cached_tokens);
                 row.completion_tokens = Some(outcome.completion_tokens);
@@ -152,6 +155,6 @@ mod tests {
         assert!(words(LogLevel::Quiet, &[Event::Finished(outcome())]).await.is_empty());
         let failed = words(LogLevel::Quiet, &[Event::Failed(Failure::Fault("out of luck".into()))]).await;
         assert_eq!(failed[6], "failed");
-        assert!(failed.ends_with(&["out".to_owned(), "of".to_owned(), "luck".to_owned()]));
+        assert!(failed.join(" ").contains("out of luck req_"));
     }
 }

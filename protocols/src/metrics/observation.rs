@@ -20,7 +20,7 @@ pub(crate) struct Observation {
 
 impl Observation {
     pub(crate) fn new(requests: Arc<Requests>, arrival: Arrival) -> Self {
-        Observation { requests, arrived: arrival.0, last: None, ending: Ending::Abort }
+        Observation { requests, arrived: arrival.at, last: None, ending: Ending::Abort }
     }
 
     /// Takes note of what happened.
@@ -62,7 +62,7 @@ mod tests {
     /// What is told of a request to which this happened, line by line.
     fn told(events: &[Event]) -> Vec<String> {
         let requests = Arc::new(Requests::new());
-        let mut observation = Observation::new(Arc::clone(&requests), Arrival(Instant::now()));
+        let mut observation = Observation::new(Arc::clone(&requests), Arrival::now());
         events.iter().for_each(|event| observation.observe(event));
         drop(observation);
         let (mut registry, mut text) = (Registry::default(), String::new());

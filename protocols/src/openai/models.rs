@@ -24,9 +24,10 @@ struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    fn new(model: &'a ModelInfo) -> Self {
+    /// The model by one of its names.
+    fn new(id: &'a str, model: &'a ModelInfo) -> Self {
         Model {
-            id: &model.name,
+            id,
             object: "model",
             created: model.created,
             owned_by: "bantam",
@@ -46,7 +47,9 @@ impl<'a> Model<'a> {
 
 pub(crate) async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
-    Ok(Json(json!({ "object": "list", "data": [Model::new(&model)] })))
+    let names = std::iter::once(&model.name).chain(&app.model_aliases);
+    let data: Vec<_> = names.map(|name| Model::new(name, &model)).collect();
+    Ok(Json(json!({ "object": "list", "data": data })))
 }
 
 pub(crate) async fn one(
@@ -55,8 +58,8 @@ pub(crate) async fn one(
 ) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
     let Path(id) = id.map_err(|_| ApiError::bad_request("The model's name in the path is not UTF-8").param("model"))?;
-    if id != model.name {
+    if !app.is_model(&id, &model) {
         return Err(ApiError::model_not_found(&id));
     }
-    Ok(Json(json!(Model::new(&model))))
+    Ok(Json(json!(Model::new(&id, &model))))
 }

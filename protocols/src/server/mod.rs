@@ -3,6 +3,7 @@
 mod activity;
 mod bind;
 mod connections;
+mod host;
 mod routes;
 
 use std::future::Future;
@@ -21,6 +22,7 @@ use crate::app::AppState;
 use crate::config::ServerConfig;
 use crate::log::Log;
 use crate::metrics::Requests;
+use crate::normalize::Normalizer;
 use connections::Connections;
 
 /// Why a server ended.
@@ -68,6 +70,10 @@ pub async fn serve(
         log: Arc::clone(&log),
         requests: Arc::new(Requests::new()),
         keys,
+        open_probes: config.open_probes,
+        allowed_hosts: address.ip().is_loopback().then_some(config.allowed_hosts),
+        model_aliases: config.model_aliases,
+        normalizer: Normalizer::new(config.normalize, config.total_tokens),
         strict_model: config.strict_model,
         max_body_bytes: config.max_body_bytes,
         request_timeout: config.request_timeout,

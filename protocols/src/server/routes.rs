@@ -14,6 +14,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 
 use super::ServeError;
 use super::connections::Routers;
+use super::host::check_host;
 use crate::app::App;
 use crate::auth::require_key;
 use crate::error::ApiError;
@@ -30,7 +31,7 @@ pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeErro
     Ok(Routers { all: with_cors(all(app)), counter: with_cors(counter(app)) })
 }
 
-/// All routes. The page, `/health` and `/ready` are open; the others ask for the key.
+/// All routes. The page is open; the others ask for the key, the probes by themselves.
 fn all(app: &App) -> Router {
     let open = Router::new()
         .route("/health", get(llama::health::health))
@@ -71,6 +72,7 @@ fn passing(routes: Router<App>, app: &App) -> Router {
         // The handlers read bodies themselves, up to the limit of this server.
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(Arc::clone(app), check_host))
         .layer(from_fn_with_state(Arc::clone(app), log_requests))
         .layer(from_fn(never_sniff))
         .with_state(Arc::clone(app))
@@ -117,7 +119,7 @@ fn cors(origins: &str) -> Result<Option<CorsLayer>, ServeError> {
         ["*"] => AllowOrigin::any(),
         names => AllowOrigin::list(names.iter().map(|name| origin(name)).collect::<Result<Vec<_>, _>>()?),
     };
-    let exposed: [HeaderName; 1] = [header::RETRY_AFTER];
+    let exposed = [header::RETRY_AFTER, HeaderName::from_static("x-request-id")];
     Ok(Some(
         CorsLayer::new()
             .allow_origin(allowed)

@@ -67,7 +67,7 @@ pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n", body.len());
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers.iter().chain(&[("connection", "close")]) {
         head += &format!("{name}: {value}\r\n");
     }

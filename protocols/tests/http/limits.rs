@@ -87,13 +87,13 @@ async fn bodies_beyond_the_limit_are_refused_whatever_they_announce() {
     let reply = send(server.address, "POST", "/v1/completions", &[], large.as_bytes()).await;
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (413, &json!("request_too_large")));
     let chunked = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: test\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n\
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n\
          {:x}\r\n{large}\r\n0\r\n\r\n",
         large.len()
     );
     let answer = raw(server.address, chunked.as_bytes()).await;
     assert!(answer.starts_with(b"HTTP/1.1 413"));
-    let silent = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\ncontent-length: 99999999\r\n\r\n";
+    let silent = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n";
     let asked = Instant::now();
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     socket.write_all(silent).await.unwrap();
@@ -101,7 +101,7 @@ async fn bodies_beyond_the_limit_are_refused_whatever_they_announce() {
     socket.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 413");
     assert!(asked.elapsed() < Duration::from_secs(5), "answered after {:?}", asked.elapsed());
-    let waits = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\nconnection: close\r\nexpect: 100-continue\r\n\
+    let waits = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nexpect: 100-continue\r\n\
         content-length: 5000\r\n\r\n";
     assert!(raw(server.address, waits).await.starts_with(b"HTTP/1.1 413"));
 }
@@ -111,7 +111,7 @@ async fn slow_requests_are_given_up() {
     let server = Server::with(|_, config| config.request_timeout = Duration::from_millis(300)).await;
     let head = b"POST /v1/completions HTTP/1.1\r\nhos";
     assert!(raw(server.address, head).await.starts_with(b"HTTP/1.1 408"));
-    let body = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\ncontent-length: 50\r\n\r\n{\"prompt\"";
+    let body = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\n\r\n{\"prompt\"";
     let answer = String::from_utf8(raw(server.address, body).await).unwrap();
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("did not arrive within"), "{answer}");
     assert!(raw(server.address, b"").await.is_empty(), "a connection that says nothing is closed without a word");
@@ -120,7 +120,7 @@ async fn slow_requests_are_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_have_a_size() {
     let server = Server::start().await;
-    let head = format!("GET /health HTTP/1.1\r\nhost: test\r\nx: {}\r\n\r\n", "a".repeat(70_000));
+    let head = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(70_000));
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     // The server may close before it has taken everything.
     let _ = socket.write_all(head.as_bytes()).await;
@@ -132,7 +132,7 @@ async fn heads_have_a_size() {
 /// Opens a connection and begins a request on it.
 async fn sending(server: &Server) -> TcpStream {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
-    let begun = b"POST /v1/completions HTTP/1.1\r\nhost: test\r\ncontent-length: 50\r\n\r\n{\"prompt\"";
+    let begun = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\n\r\n{\"prompt\"";
     socket.write_all(begun).await.unwrap();
     socket
 }

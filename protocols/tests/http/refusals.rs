@@ -3,7 +3,7 @@
 use bantam_gguf::{GgufFile, writer::GgufWriter};
 use serde_json::{Value, json};
 
-use crate::client::send;
+use crate::client::{raw, send};
 use crate::server::{Server, model, until};
 
 fn user(content: &Value) -> Value {
@@ -20,7 +20,7 @@ async fn every_fault_of_a_body_is_a_400_that_names_it() {
     };
     let cases = [
         (with("model", json!(1)), "model"),
-        (with("n", json!(2)), "n"),
+        (with("n", json!(0)), "n"),
         (with("stream", json!("yes")), "stream"),
         (with("max_tokens", json!(0)), "max_tokens"),
         (with("temperature", json!(-1)), "temperature"),
@@ -184,9 +184,9 @@ async fn broken_json_is_told_by_line_and_column() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_asked_for_everywhere_but_at_the_page_and_health() {
+async fn a_key_is_asked_for_everywhere_but_at_the_page() {
     let server = Server::with(|_, config| config.api_keys = vec!["secret".into()]).await;
-    for path in ["/v1/models", "/props", "/slots", "/queue", "/metrics", "/nothing"] {
+    for path in ["/v1/models", "/props", "/slots", "/queue", "/metrics", "/health", "/ready", "/nothing"] {
         let reply = server.get(path).await;
         assert_eq!((reply.status, &reply.json()["error"]["code"]), (401, &json!("invalid_api_key")), "{path}");
         assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
@@ -197,8 +197,62 @@ async fn a_key_is_asked_for_everywhere_but_at_the_page_and_health() {
     }
     assert_eq!(send(server.address, "GET", "/v1/models", &[("x-api-key", "other")], b"").await.status, 401);
     assert_eq!(server.get("/").await.status, 200);
-    assert_eq!(server.get("/ready").await.json(), json!({"status": "ok"}));
-    assert_eq!(server.get("/health").await.json(), json!({"status": "ok"}), "figures are for those with the key");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_probes_say_that_the_server_is_up_and_no_more() {
+    let server = Server::with(|_, config| {
+        (config.api_keys, config.open_probes) = (vec!["secret".into()], true);
+    })
+    .await;
+    for path in ["/ready", "/health"] {
+        assert_eq!(server.get(path).await.json(), json!({"status": "ok"}), "{path}");
+    }
+    let known = send(server.address, "GET", "/health", &[("x-api-key", "secret")], b"").await.json();
+    assert!(known.as_object().unwrap().len() > 1, "{known}");
+    assert_eq!(server.get("/slots").await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_other_machines_are_refused_on_the_loopback_address() {
+    let server = Server::with(|_, config| config.allowed_hosts = vec!["box".into()]).await;
+    let by = |host: &'static str| {
+        let request = format!("GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        async move { String::from_utf8(raw(server.address, request.as_bytes()).await).unwrap() }
+    };
+    for host in ["127.0.0.1:8000", "localhost", "[::1]:8000", "box:8000"] {
+        assert!(by(host).await.starts_with("HTTP/1.1 200"), "{host}");
+    }
+    for host in ["example.org", "box.example.org:8000"] {
+        let reply = by(host).await;
+        assert!(reply.starts_with("HTTP/1.1 403") && reply.contains("host_not_allowed"), "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_response_names_its_request_and_failures_do_in_the_log() {
+    let server = Server::start().await;
+    let (one, other) = (server.get("/v1/models").await, server.get("/v1/nothing").await);
+    let id = |reply: &crate::client::Reply| reply.header("x-request-id").unwrap().to_owned();
+    assert!(id(&one).starts_with("req_") && id(&one) != id(&other));
+    assert_eq!(other.header("request-id"), Some(id(&other).as_str()));
+    until("the log names it", || async { server.log().contains(&id(&other)) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_answers_to_its_aliases() {
+    let server = Server::with(|_, config| {
+        (config.strict_model, config.model_aliases) = (true, vec!["gpt-x".into()]);
+    })
+    .await;
+    let asked = |model: &str| json!({"model": model, "prompt": "a", "max_tokens": 1});
+    for (model, status) in [("local", 200), ("gpt-x", 200), ("other", 404)] {
+        assert_eq!(server.post("/v1/completions", &asked(model)).await.status, status, "{model}");
+        assert_eq!(server.get(&format!("/v1/models/{model}")).await.status, status, "{model}");
+    }
+    let listed = server.get("/v1/models").await.json();
+    let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["local", "gpt-x"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

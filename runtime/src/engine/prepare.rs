@@ -8,7 +8,7 @@ use bantam_text::{
 };
 use serde_json::{Map, Value};
 
-use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request};
+use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request, ResponseFormat, ToolChoice};
 use crate::{
     sampling::{Sampler, SamplingOverrides},
     turns::{Digest, Open, Recalled, TurnSeed, digests},
@@ -53,6 +53,7 @@ struct Names {
 /// See [`Refusal`].
 pub(crate) fn read(info: &ModelInfo, request: Request, remember: bool) -> Result<Read, Refusal> {
     check_stops(&request.stop)?;
+    check_form(&request)?;
     if let Some(n) = request.logprobs.filter(|n| *n > MAX_LOGPROBS) {
         return Err(invalid("top_logprobs", format!("must be at most {MAX_LOGPROBS}, found {n}")));
     }
@@ -158,6 +159,18 @@ pub(super) fn internal(error: &TokenizerError) -> Refusal {
 
 fn invalid(field: &str, why: String) -> Refusal {
     Refusal::Invalid { field: field.into(), why }
+}
+
+/// No form can be kept yet.
+fn check_form(request: &Request) -> Result<(), Refusal> {
+    let why = || "is not supported: leave it out".to_owned();
+    if request.response_format != ResponseFormat::Text {
+        return Err(invalid("response_format", why()));
+    }
+    match &request.tool_choice {
+        ToolChoice::Auto | ToolChoice::None => Ok(()),
+        ToolChoice::Required | ToolChoice::Named(_) => Err(invalid("tool_choice", why())),
+    }
 }
 
 fn check_stops(stops: &[String]) -> Result<(), Refusal> {

@@ -38,7 +38,7 @@ async fn every_fault_of_a_body_is_a_400_that_names_it() {
         (with("top_n_sigma", json!(1.5)), "top_n_sigma"),
         (with("skip_special_tokens", json!(false)), "skip_special_tokens"),
         (with("logit_bias", json!({"448": 1})), "logit_bias.448"),
-        (user(&json!([{"type": "image_url"}])), "messages[0].content[0].type"),
+        (user(&json!([{"type": "scent"}])), "messages[0].content[0].type"),
         (user(&json!({})), "messages[0].content"),
         (json!({"messages": "x"}), "messages"),
         (json!({}), "messages"),

@@ -1,26 +1,30 @@
 //! A running generation as the protocols consume it, told as a whole or as server-sent events.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{self, Sse};
 use axum::response::{IntoResponse, Response};
-use bantam_runtime::engine::{Delta, Event, Generation, Outcome, TokenLogprob};
+use bantam_runtime::engine::{Delta, Event, Generation, Outcome, StopThinking, TokenLogprob, Turn};
 use futures::future::try_join_all;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 
 use crate::error::ApiError;
+use crate::live::{Entry, Live};
 use crate::log::{LoggedElsewhere, PendingRow};
 use crate::metrics::Observation;
-use crate::turn::Turn;
 
 /// A generation, its row of the log and its part of the metrics. Dropping it cancels the generation and writes both.
 pub(crate) struct Answer {
     events: BoxStream<'static, Event>,
     row: PendingRow,
     observation: Observation,
+    stop_thinking: StopThinking,
+    /// While the answer is under way and clients know it by a name.
+    known: Option<Entry>,
 }
 
 /// All of a finished answer.
@@ -35,7 +39,14 @@ pub(crate) struct Whole {
 impl Answer {
     pub(crate) fn new(generation: Generation, row: PendingRow, observation: Observation) -> Self {
         let next = |mut generation: Generation| async move { Some((generation.next().await?, generation)) };
-        Answer { events: stream::unfold(generation, next).boxed(), row, observation }
+        let stop_thinking = generation.stop_thinking();
+        Answer { events: stream::unfold(generation, next).boxed(), row, observation, stop_thinking, known: None }
+    }
+
+    /// Lets others end its thinking by this name until it has ended.
+    pub(crate) fn known_as(mut self, live: &Arc<Live>, id: &str) -> Self {
+        self.known = Some(Live::enter(live, id, self.stop_thinking.clone()));
+        self
     }
 
     /// The next event. The last one is always `Finished` or `Failed`.
@@ -230,7 +241,9 @@ pub(crate) mod testing {
 
     pub(crate) fn scripted(events: Vec<Event>) -> Answer {
         let (log, _) = testing::log(LogLevel::Quiet);
-        Answer { events: stream::iter(events).boxed(), row: testing::pending(&log), observation: observation() }
+        let events = stream::iter(events).boxed();
+        let stop_thinking = StopThinking::default();
+        Answer { events, row: testing::pending(&log), observation: observation(), stop_thinking, known: None }
     }
 
     impl Answer {
@@ -322,9 +335,8 @@ mod tests {
     }
 
     fn late(after: Duration, events: Vec<Event>) -> Answer {
-        let (log, _) = log_testing::log(LogLevel::Quiet);
         let events = stream::once(tokio::time::sleep(after)).flat_map(move |()| stream::iter(events.clone()));
-        Answer { events: events.boxed(), row: log_testing::pending(&log), observation: testing::observation() }
+        Answer { events: events.boxed(), ..testing::scripted(Vec::new()) }
     }
 
     #[tokio::test(start_paused = true)]
@@ -359,7 +371,7 @@ mod tests {
         let (log, written) = log_testing::log(LogLevel::Normal);
         let events = stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) });
         let row = log_testing::pending(&log);
-        let answer = Answer { events: events.boxed(), row, observation: testing::observation() };
+        let answer = Answer { events: events.boxed(), row, ..testing::scripted(Vec::new()) };
         let mut stream = Box::pin(frames(answer, Plain, testing::KEEPALIVE));
         sender.send(testing::text("a")).await.unwrap();
         assert_eq!(pin!(&mut stream).next().await, Some(Frame::Data("a".into())));

@@ -7,6 +7,7 @@ use bantam_runtime::engine::{ChatPrompt, Engine, ModelInfo, Prompt, Readiness, R
 
 use crate::answer::Answer;
 use crate::error::ApiError;
+use crate::live::Live;
 use crate::log::{Arrival, Log, PendingRow};
 use crate::metrics::{Observation, Requests};
 use crate::normalize::Normalizer;
@@ -26,6 +27,7 @@ pub(crate) struct AppState {
     pub(crate) allowed_hosts: Option<Vec<String>>,
     pub(crate) model_aliases: Vec<String>,
     pub(crate) normalizer: Normalizer,
+    pub(crate) live: Arc<Live>,
     pub(crate) strict_model: bool,
     pub(crate) max_body_bytes: usize,
     pub(crate) request_timeout: Duration,

@@ -14,13 +14,13 @@ mod config;
 mod error;
 mod fields;
 mod limits;
+mod live;
 mod llama;
 mod log;
 mod metrics;
 mod normalize;
 mod openai;
 mod server;
-mod turn;
 
 pub use config::ServerConfig;
 pub use log::{LogConfig, LogLevel};

@@ -75,6 +75,7 @@ pub(crate) async fn chat_completions(
     app.check_model(model, &resident)?;
     let answers = app.submit_all(ENDPOINT, arrival, options::variants(request, n)).await?;
     let stamp = Stamp::new("chatcmpl", &resident.name);
+    let answers: Vec<_> = answers.into_iter().map(|answer| answer.known_as(&app.live, &stamp.id)).collect();
     if delivery.stream {
         let pieces = Pieces { stamp, object: "chat.completion.chunk", include_usage: delivery.include_usage };
         return Ok(stream(answers, &pieces, app.sse_keepalive));

@@ -1,11 +1,10 @@
 //! The objects that `/v1/chat/completions` answers with.
 
-use bantam_runtime::engine::{Piece, TokenLogprob};
+use bantam_runtime::engine::{Call, Piece, TokenLogprob};
 use serde::Serialize;
 
 use super::finish_reason;
 use crate::answer::Whole;
-use crate::turn::Call;
 
 /// A whole answer.
 #[derive(Serialize)]

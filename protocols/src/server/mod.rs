@@ -73,6 +73,7 @@ pub async fn serve(
         open_probes: config.open_probes,
         allowed_hosts: address.ip().is_loopback().then_some(config.allowed_hosts),
         model_aliases: config.model_aliases,
+        live: Arc::default(),
         normalizer: Normalizer::new(config.normalize, config.total_tokens),
         strict_model: config.strict_model,
         max_body_bytes: config.max_body_bytes,

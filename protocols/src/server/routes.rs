@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::auth::require_key;
 use crate::error::ApiError;
 use crate::log::log_requests;
-use crate::{limits, llama, metrics, openai};
+use crate::{limits, live, llama, metrics, openai};
 
 /// The routes of connections that have a place, and those of connections that have none.
 pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeError> {
@@ -39,6 +39,9 @@ fn all(app: &App) -> Router {
         .merge(bantam_web::router());
     let keyed = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat_completions))
+        .route("/v1/chat/completions/{id}/stop_thinking", post(live::stop_thinking))
+        .route("/v1/messages/{id}/stop_thinking", post(live::stop_thinking))
+        .route("/v1/responses/{id}/stop_thinking", post(live::stop_thinking))
         .route("/v1/completions", post(openai::completions::completions))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::one))

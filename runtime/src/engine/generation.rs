@@ -23,6 +23,23 @@ impl CancelFlag {
     }
 }
 
+/// Ends the thinking of a running request: at the next token its model begins to answer. Nothing happens where it does not
+/// think.
+#[derive(Clone, Debug, Default)]
+pub struct StopThinking(Arc<AtomicBool>);
+
+impl StopThinking {
+    /// Ends it.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Set once it is to end.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
 /// A running request. Yields events up to exactly one terminal one; dropping it cancels the request.
 pub struct Generation {
     pub(crate) id: u64,
@@ -31,12 +48,18 @@ pub struct Generation {
     pub(crate) cancel: CancelFlag,
     pub(crate) on_drop: Box<dyn Fn(u64) + Send + Sync>,
     pub(crate) ended: bool,
+    pub(crate) stop_thinking: StopThinking,
 }
 
 impl Generation {
     /// Number of the request, unique in this process.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Ends the thinking of this request, whoever holds it.
+    pub fn stop_thinking(&self) -> StopThinking {
+        self.stop_thinking.clone()
     }
 
     /// Tokens of the prompt.

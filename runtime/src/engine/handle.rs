@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     CacheSize, CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, MixtureStatus, ModelInfo, Place,
-    Readiness, Refusal, Request, Status, gate::Gate, prepare,
+    Readiness, Refusal, Request, Status, StopThinking, gate::Gate, prepare,
 };
 use crate::{
     actors::{
@@ -274,7 +274,7 @@ impl Engine {
         drop(model.cast(ModelMessage::Submit(Box::new(job))));
         let model = model.clone();
         let on_drop = Box::new(move |id| drop(model.cast(ModelMessage::Cancel(id))));
-        Generation { id, prompt_tokens, events, cancel, on_drop, ended: false }
+        Generation { id, prompt_tokens, events, cancel, on_drop, ended: false, stop_thinking: StopThinking::default() }
     }
 }
 

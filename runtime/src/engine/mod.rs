@@ -24,7 +24,7 @@ mod state;
 mod status;
 
 pub use bantam_grammar::{ResponseFormat, ToolChoice};
-pub use bantam_text::Piece;
+pub use bantam_text::{Call, Part, Piece, Turn};
 pub use config::{CacheSize, EngineConfig};
 pub use defaults::SamplingDefaults;
 pub(crate) use defaults::{of_generation_config, of_metadata, or};
@@ -32,7 +32,7 @@ pub use error::{EngineError, Refusal};
 pub use event::{Delta, Event, Failure, FinishReason, Outcome, TokenLogprob};
 pub(crate) use gate::Place;
 pub(crate) use generation::CancelFlag;
-pub use generation::Generation;
+pub use generation::{Generation, StopThinking};
 pub use handle::Engine;
 pub(crate) use handle::{Link, Prepared};
 pub use miss::{Difference, Miss};

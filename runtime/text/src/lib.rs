@@ -10,7 +10,7 @@ mod tokenizer;
 pub use error::TokenizerError;
 /// A date and time of day without a zone, for `strftime_now`.
 pub use jiff::civil::DateTime;
-pub use output::Piece;
+pub use output::{Call, Part, Piece, Turn};
 pub use stop::{StopMatcher, StopOutput};
 pub use template::{
     Capabilities, ChatTemplate, EFFORT_LEVELS, EffortSetting, PastTurns, RESERVED_VARIABLES, RenderInput,

@@ -1,5 +1,9 @@
 //! What a model says, taken apart: reasoning, answer, calls of tools.
 
+mod turn;
+
+pub use turn::{Call, Part, Turn};
+
 /// A piece of a model's turn, in the order in which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{self, Sse};
 use axum::response::{IntoResponse, Response};
-use bantam_runtime::engine::{Delta, Event, Generation, Outcome, StopThinking, TokenLogprob, Turn};
+use bantam_runtime::engine::{Delta, Engine, Event, Generation, Outcome, StopThinking, TokenLogprob, Turn};
 use futures::future::try_join_all;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
+use serde::Serialize;
 
 use crate::error::ApiError;
 use crate::live::{Entry, Live};
@@ -25,7 +26,25 @@ pub(crate) struct Answer {
     stop_thinking: StopThinking,
     /// While the answer is under way and clients know it by a name.
     known: Option<Entry>,
+    /// Number of the request.
+    request: u64,
+    /// Where to ask how far its prompt is, if that is told.
+    progress: Option<Engine>,
 }
+
+/// How far a prompt is.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Progress {
+    /// Its tokens.
+    total: usize,
+    /// Of these, found in the cache.
+    cache: usize,
+    /// Of these, computed or found so far.
+    processed: usize,
+}
+
+/// Time between two words about it.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 /// All of a finished answer.
 #[derive(Debug)]
@@ -39,8 +58,15 @@ pub(crate) struct Whole {
 impl Answer {
     pub(crate) fn new(generation: Generation, row: PendingRow, observation: Observation) -> Self {
         let next = |mut generation: Generation| async move { Some((generation.next().await?, generation)) };
-        let stop_thinking = generation.stop_thinking();
-        Answer { events: stream::unfold(generation, next).boxed(), row, observation, stop_thinking, known: None }
+        let (request, stop_thinking) = (generation.id(), generation.stop_thinking());
+        let events = stream::unfold(generation, next).boxed();
+        Answer { events, row, observation, stop_thinking, known: None, request, progress: None }
+    }
+
+    /// Tells, if that is `wanted`, how far its prompt is until that is done.
+    pub(crate) fn with_progress(mut self, wanted: bool, engine: &Engine) -> Self {
+        self.progress = wanted.then(|| engine.clone());
+        self
     }
 
     /// Lets others end its thinking by this name until it has ended.
@@ -146,10 +172,21 @@ pub(crate) trait Frames: Send + 'static {
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame>;
     /// The end of one that failed.
     fn failed(&mut self, error: &ApiError) -> Vec<Frame>;
+    /// How far the prompt is, where that is asked for.
+    fn progress(&mut self, _: Progress) -> Vec<Frame> {
+        self.waiting()
+    }
     /// A sign of life, while nothing happens.
     fn waiting(&mut self) -> Vec<Frame> {
         vec![Frame::Comment("ping")]
     }
+}
+
+/// How far the prompt of a request is; `None` where that is not told, or it is not being computed.
+async fn progress(engine: Option<Engine>, request: u64) -> Option<Progress> {
+    let status = engine?.status().await;
+    let slot = status.slots.iter().find(|slot| slot.request == Some(request))?;
+    Some(Progress { total: slot.prompt_tokens, cache: slot.cached_tokens, processed: slot.prompt_done })
 }
 
 /// Something that happened to an answer, as it is told.
@@ -166,9 +203,16 @@ fn told(
 ) -> impl Stream<Item = Told> + Send + 'static {
     async_stream::stream! {
         loop {
-            yield match tokio::time::timeout(keepalive, answer.next()).await {
-                Err(_) => Told::Frames(protocol.waiting()),
-                Ok(Some(Event::Started { cached_tokens, .. })) => Told::Frames(protocol.started(cached_tokens)),
+            let silence = if answer.progress.is_some() { keepalive.min(PROGRESS_EVERY) } else { keepalive };
+            yield match tokio::time::timeout(silence, answer.next()).await {
+                Err(_) => Told::Frames(match progress(answer.progress.clone(), answer.request).await {
+                    Some(progress) => protocol.progress(progress),
+                    None => protocol.waiting(),
+                }),
+                Ok(Some(Event::Started { cached_tokens, .. })) => {
+                    answer.progress = None;
+                    Told::Frames(protocol.started(cached_tokens))
+                }
                 Ok(Some(Event::Delta(delta))) => Told::Frames(protocol.delta(delta)),
                 Ok(Some(Event::Finished(outcome))) => Told::Finished(protocol.finished(&outcome), outcome),
                 Ok(Some(Event::Failed(why))) => Told::Failed(protocol.failed(&ApiError::failed(&why))),
@@ -243,7 +287,15 @@ pub(crate) mod testing {
         let (log, _) = testing::log(LogLevel::Quiet);
         let events = stream::iter(events).boxed();
         let stop_thinking = StopThinking::default();
-        Answer { events, row: testing::pending(&log), observation: observation(), stop_thinking, known: None }
+        Answer {
+            events,
+            row: testing::pending(&log),
+            observation: observation(),
+            stop_thinking,
+            known: None,
+            request: 0,
+            progress: None,
+        }
     }
 
     impl Answer {

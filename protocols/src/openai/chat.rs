@@ -14,7 +14,7 @@ use super::options::{Delivery, MAX_LOGPROBS};
 use super::thinking::Thinking;
 use super::usage::Usage;
 use super::{conversation, finish_reason, form, options, unsupported};
-use crate::answer::{Answer, Frame, Frames, Whole};
+use crate::answer::{Answer, Frame, Frames, Progress, Whole};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, FieldError, Fields};
@@ -75,7 +75,8 @@ pub(crate) async fn chat_completions(
     app.check_model(model, &resident)?;
     let answers = app.submit_all(ENDPOINT, arrival, options::variants(request, n)).await?;
     let stamp = Stamp::new("chatcmpl", &resident.name);
-    let answers: Vec<_> = answers.into_iter().map(|answer| answer.known_as(&app.live, &stamp.id)).collect();
+    let answers = answers.into_iter().map(|answer| answer.known_as(&app.live, &stamp.id));
+    let answers: Vec<_> = answers.map(|answer| answer.with_progress(delivery.progress, &app.engine)).collect();
     if delivery.stream {
         let pieces = Pieces { stamp, object: "chat.completion.chunk", include_usage: delivery.include_usage };
         return Ok(stream(answers, &pieces, app.sse_keepalive));
@@ -126,6 +127,10 @@ impl Frames for ChatStream {
 
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {
         vec![self.chunk(ChunkDelta::default(), None, Some(finish_reason(outcome.reason)))]
+    }
+
+    fn progress(&mut self, progress: Progress) -> Vec<Frame> {
+        vec![self.pieces.progress(progress)]
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {

@@ -13,7 +13,7 @@ use super::envelope::{Pieces, Stamp, frame};
 use super::options::{Delivery, MAX_LOGPROBS};
 use super::usage::Usage;
 use super::{finish_reason, options, unsupported};
-use crate::answer::{Answer, Frame, Frames, Whole};
+use crate::answer::{Answer, Frame, Frames, Progress, Whole};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::{Field, FieldError, Fields};
@@ -100,6 +100,7 @@ pub(crate) async fn completions(
     app.check_model(model, &resident)?;
     let requests = requests.into_iter().flat_map(|request| options::variants(request, n)).collect();
     let answers = app.submit_all(ENDPOINT, arrival, requests).await?;
+    let answers = answers.into_iter().map(|answer| answer.with_progress(delivery.progress, &app.engine)).collect();
     let stamp = Stamp::new("cmpl", &resident.name);
     let echoed = |index: usize| echo.as_ref().and_then(|prompts| prompts.get(index / n)).cloned();
     if delivery.stream {
@@ -169,6 +170,10 @@ impl Frames for CompletionsStream {
     fn finished(&mut self, outcome: &Outcome) -> Vec<Frame> {
         let finish_reason = Some(finish_reason(outcome.reason));
         vec![self.pieces.piece(Choice { index: self.index, text: String::new(), logprobs: None, finish_reason })]
+    }
+
+    fn progress(&mut self, progress: Progress) -> Vec<Frame> {
+        vec![self.pieces.progress(progress)]
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::usage::Usage;
-use crate::answer::Frame;
+use crate::answer::{Frame, Progress};
 use crate::error::ApiError;
 
 /// What ends a successful stream.
@@ -57,9 +57,23 @@ pub(super) struct Pieces {
     pub(super) include_usage: bool,
 }
 
+/// A piece that only tells how far the prompt is.
+#[derive(Serialize)]
+struct ProgressPiece<'a> {
+    #[serde(flatten)]
+    envelope: Envelope<'a, ()>,
+    prompt_progress: Progress,
+}
+
 impl Pieces {
     pub(super) fn piece(&self, choice: impl Serialize) -> Frame {
         frame(&self.stamp.envelope(self.object, vec![choice], self.include_usage.then_some(None)))
+    }
+
+    /// How far the prompt is, as llama.cpp's server tells it, in a piece without choices.
+    pub(super) fn progress(&self, prompt_progress: Progress) -> Frame {
+        let envelope = self.stamp.envelope(self.object, Vec::new(), self.include_usage.then_some(None));
+        frame(&ProgressPiece { envelope, prompt_progress })
     }
 
     /// What comes last: the usage, where it was asked for, and the end.

@@ -21,13 +21,21 @@ pub(super) struct Delivery {
     pub(super) stream: bool,
     /// Whether a stream ends with the usage.
     pub(super) include_usage: bool,
+    /// Whether a stream tells how far the prompt is.
+    pub(super) progress: bool,
 }
 
 impl Delivery {
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, FieldError> {
         let options = fields.object("stream_options")?;
         let include_usage = options.map(|o| o.flag("include_usage")).transpose()?.flatten();
-        Ok(Delivery { stream: fields.flag("stream")?.unwrap_or(false), include_usage: include_usage.unwrap_or(false) })
+        // The second is llama.cpp's name for it.
+        let progress = fields.flag("prefill_progress")?.or(fields.flag("return_progress")?);
+        Ok(Delivery {
+            stream: fields.flag("stream")?.unwrap_or(false),
+            include_usage: include_usage.unwrap_or(false),
+            progress: progress.unwrap_or(false),
+        })
     }
 }
 
@@ -222,8 +230,8 @@ mod tests {
     #[test]
     fn usage_in_a_stream_is_asked_for() {
         let read = |body: Value| Delivery::read(&Field::body(&body).object().unwrap()).unwrap();
-        assert_eq!(read(json!({})), Delivery { stream: false, include_usage: false });
-        let asked = read(json!({"stream": true, "stream_options": {"include_usage": true}}));
-        assert_eq!(asked, Delivery { stream: true, include_usage: true });
+        assert_eq!(read(json!({})), Delivery { stream: false, include_usage: false, progress: false });
+        let asked = read(json!({"stream": true, "stream_options": {"include_usage": true}, "prefill_progress": true}));
+        assert_eq!(asked, Delivery { stream: true, include_usage: true, progress: true });
     }
 }

@@ -179,3 +179,27 @@ async fn conversations_at_once_answer_as_they_do_alone() {
     let health = server.get("/health").await.json();
     assert!(health["max_step_sequences"].as_u64().unwrap() >= 2, "{health}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_answers_differ_by_seed_and_the_first_is_the_one_alone() {
+    let server = Server::start().await;
+    let body = with(completion(), &json!({"temperature": 1.5, "seed": 3}));
+    let alone = whole(&server, "/v1/completions", &body).await["choices"][0]["text"].clone();
+    let several = whole(&server, "/v1/completions", &with(body.clone(), &json!({"n": 3}))).await;
+    let texts: Vec<_> = several["choices"].as_array().unwrap().iter().map(|choice| choice["text"].clone()).collect();
+    assert_eq!((texts.len(), &texts[0]), (3, &alone));
+    assert!(texts[0] != texts[1] && texts[1] != texts[2]);
+    assert_eq!(several["usage"]["completion_tokens"], 72);
+    let prompts = with(completion(), &json!({"prompt": ["tomorrow morning", "a"], "n": 2, "temperature": 0}));
+    let both = whole(&server, "/v1/completions", &prompts).await;
+    let texts: Vec<_> = both["choices"].as_array().unwrap().iter().map(|choice| choice["text"].clone()).collect();
+    assert!(texts[0] == texts[1] && texts[2] == texts[3] && texts[0] != texts[2], "{texts:?}");
+    let chunks = stream(&server, "/v1/chat/completions", with(chat(), &json!({"n": 2}))).await;
+    let of = |index: usize| -> String {
+        let choices = chunks.iter().map(|chunk| &chunk["choices"][0]).filter(|choice| choice["index"] == index);
+        choices.filter_map(|choice| choice["delta"]["content"].as_str()).collect()
+    };
+    assert!(!of(0).is_empty() && of(0) == of(1));
+    let refused = server.post("/v1/completions", &with(completion(), &json!({"n": 100}))).await;
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("n")));
+}

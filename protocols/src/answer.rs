@@ -21,6 +21,7 @@ use crate::metrics::Observation;
 /// A generation, its row of the log and its part of the metrics. Dropping it cancels the generation and writes both.
 pub(crate) struct Answer {
     events: BoxStream<'static, Event>,
+    prompt_tokens: usize,
     row: PendingRow,
     observation: Observation,
     stop_thinking: StopThinking,
@@ -58,9 +59,15 @@ pub(crate) struct Whole {
 impl Answer {
     pub(crate) fn new(generation: Generation, row: PendingRow, observation: Observation) -> Self {
         let next = |mut generation: Generation| async move { Some((generation.next().await?, generation)) };
-        let (request, stop_thinking) = (generation.id(), generation.stop_thinking());
+        let (stop_thinking, prompt_tokens) = (generation.stop_thinking(), generation.prompt_tokens());
+        let request = generation.id();
         let events = stream::unfold(generation, next).boxed();
-        Answer { events, row, observation, stop_thinking, known: None, request, progress: None }
+        Answer { events, prompt_tokens, row, observation, stop_thinking, known: None, request, progress: None }
+    }
+
+    /// Tokens of the prompt.
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
     }
 
     /// Tells, if that is `wanted`, how far its prompt is until that is done.
@@ -289,6 +296,7 @@ pub(crate) mod testing {
         let stop_thinking = StopThinking::default();
         Answer {
             events,
+            prompt_tokens: 10,
             row: testing::pending(&log),
             observation: observation(),
             stop_thinking,

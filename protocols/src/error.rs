@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::fields::FieldError;
 
-/// A refused or failed request.
+/// A refused or failed request. Its response carries it along, for the log and for protocols that tell errors otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -25,10 +25,6 @@ pub(crate) struct ApiError {
     /// Further numbers about the fault, beside the fields that every error has.
     pub(crate) details: Vec<(&'static str, usize)>,
 }
-
-/// Beside a failure's response: why, for the log.
-#[derive(Clone, Debug)]
-pub(crate) struct Reason(pub(crate) String);
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
@@ -111,7 +107,7 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        response.extensions_mut().insert(Reason(self.message));
+        response.extensions_mut().insert(self);
         response
     }
 }

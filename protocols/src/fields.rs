@@ -192,6 +192,58 @@ impl<'a> Fields<'a> {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    //! Bodies that nobody would send, for the tests of the protocols.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Any JSON whose objects have these keys, and whose texts are among these words: made-up bodies get past the first
+    /// field.
+    pub(crate) fn any_json(
+        keys: &'static [&'static str],
+        words: &'static [&'static str],
+    ) -> impl Strategy<Value = Value> + Clone {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            prop::sample::select(words).prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 64, 6, move |inner| {
+            let key = prop::sample::select(keys).prop_map(str::to_owned);
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((key, inner), 0..8).prop_map(|fields| fields.into_iter().collect()),
+            ]
+        })
+    }
+
+    /// These bodies, each with one field that is anything.
+    pub(crate) fn nearly_right(
+        right: Vec<Value>,
+        keys: &'static [&'static str],
+        words: &'static [&'static str],
+    ) -> impl Strategy<Value = Value> {
+        let replaced = |(mut body, key, value): (Value, &str, Value)| {
+            body[key] = value;
+            body
+        };
+        (prop::sample::select(right), prop::sample::select(keys), any_json(keys, words)).prop_map(replaced)
+    }
+
+    /// Whether this names the field at fault, one of `keys`, or the body.
+    pub(crate) fn is_named(fault: &FieldError, keys: &[&str]) -> bool {
+        let named = if fault.path.is_empty() { "The request body".to_owned() } else { format!("`{}`", fault.path) };
+        let key = fault.path.split(['.', '[']).next().unwrap_or_default();
+        fault.to_string().starts_with(&named) && (key.is_empty() || keys.contains(&key))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! HTTP protocols over the runtime: OpenAI's, llama.cpp's control routes, and the server that carries them.
+//! HTTP protocols over the runtime: OpenAI's, Anthropic's, llama.cpp's control routes, and the server that carries them.
 //!
 //! Wire forms live here only. A request is checked field by field (`fields`), converted at once into the runtime's own
 //! terms, and its events are told back in the protocol's (`answer`). A protocol is a folder: what it takes, what it
@@ -8,6 +8,7 @@
 //! the log (`log`), the catcher of panics, the key (`auth`), the limits of its body (`limits`).
 
 mod answer;
+mod anthropic;
 mod app;
 mod auth;
 mod config;

@@ -9,7 +9,7 @@ use axum::response::Response;
 
 use super::row::{Ending, Row, time_of_day};
 use crate::app::App;
-use crate::error::Reason;
+use crate::error::ApiError;
 
 /// When a request came in, before its body was read, and the name that it has in the log and in its response.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +45,10 @@ pub(crate) async fn log_requests(State(app): State<App>, mut request: Request, n
     let mut response = next.run(request).await;
     let elsewhere = response.extensions().get::<LoggedElsewhere>().is_some();
     let status = response.status().as_u16();
-    let ending = match response.extensions_mut().remove::<Reason>() {
-        Some(Reason(why)) => {
+    let ending = match response.extensions_mut().remove::<ApiError>() {
+        Some(error) => {
             app.requests.answered_with_error(status);
-            Ending::Refused(status, why)
+            Ending::Refused(status, error.message)
         }
         None => Ending::Answered(status),
     };

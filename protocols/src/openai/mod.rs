@@ -39,9 +39,10 @@ mod tests {
 
     use super::chat::ChatRequest;
     use super::completions::CompletionsRequest;
+    use crate::fields::testing::{any_json, is_named, nearly_right};
 
     /// The fields that are read, so that made-up bodies get past the first of them.
-    const KEYS: [&str; 24] = [
+    const KEYS: &[&str] = &[
         "messages",
         "prompt",
         "role",
@@ -68,46 +69,19 @@ mod tests {
         "echo",
     ];
 
-    const WORDS: [&str; 9] = ["user", "assistant", "tool", "text", "function", "auto", "", "7", "\u{0}é"];
+    const WORDS: &[&str] = &["user", "assistant", "tool", "text", "function", "auto", "", "7", "\u{0}é"];
 
-    fn any_json() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            any::<u64>().prop_map(Value::from),
-            any::<f64>().prop_map(Value::from),
-            prop::sample::select(&WORDS[..]).prop_map(Value::from),
-        ];
-        leaf.prop_recursive(5, 64, 6, |inner| {
-            let key = prop::sample::select(&KEYS[..]).prop_map(str::to_owned);
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::vec((key, inner), 0..8).prop_map(|fields| fields.into_iter().collect()),
-            ]
-        })
-    }
-
-    /// Bodies of both routes that are right apart from one field.
-    fn nearly_right() -> impl Strategy<Value = Value> {
+    fn bodies() -> impl Strategy<Value = Value> {
         let right = [json!({"messages": [{"role": "user", "content": "x"}]}), json!({"prompt": "x"})];
-        (prop::sample::select(right.to_vec()), prop::sample::select(&KEYS[..]), any_json()).prop_map(
-            |(mut body, key, value)| {
-                body[key] = value;
-                body
-            },
-        )
+        prop_oneof![any_json(KEYS, WORDS), nearly_right(right.to_vec(), KEYS, WORDS)]
     }
 
     proptest! {
         #[test]
-        fn whatever_a_body_holds_it_is_read_or_the_fault_is_named(body in prop_oneof![any_json(), nearly_right()]) {
+        fn whatever_a_body_holds_it_is_read_or_the_fault_is_named(body in bodies()) {
             let faults = [ChatRequest::read(&body).err(), CompletionsRequest::read(&body).err()];
             for fault in faults.into_iter().flatten() {
-                let named = if fault.path.is_empty() { "The request body".to_owned() } else { format!("`{}`", fault.path) };
-                prop_assert!(fault.to_string().starts_with(&named));
-                let key = fault.path.split(['.', '[']).next().unwrap_or_default();
-                prop_assert!(key.is_empty() || KEYS.contains(&key), "{fault}");
+                prop_assert!(is_named(&fault, KEYS), "{fault}");
             }
         }
     }

@@ -3,14 +3,16 @@
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use bantam_runtime::engine::ModelInfo;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::anthropic;
 use crate::app::App;
 use crate::error::ApiError;
 
-/// A model as the list shows it.
+/// A model as the list shows it to those who do not speak Anthropic's protocol.
 #[derive(Serialize)]
 struct Model<'a> {
     id: &'a str,
@@ -45,21 +47,28 @@ impl<'a> Model<'a> {
     }
 }
 
-pub(crate) async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn list(State(app): State<App>, headers: HeaderMap) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
     let names = std::iter::once(&model.name).chain(&app.model_aliases);
+    if anthropic::speaks_it(&headers) {
+        return Ok(Json(anthropic::models::list(names, &model)));
+    }
     let data: Vec<_> = names.map(|name| Model::new(name, &model)).collect();
     Ok(Json(json!({ "object": "list", "data": data })))
 }
 
 pub(crate) async fn one(
     State(app): State<App>,
+    headers: HeaderMap,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
     let Path(id) = id.map_err(|_| ApiError::bad_request("The model's name in the path is not UTF-8").param("model"))?;
     if !app.is_model(&id, &model) {
         return Err(ApiError::model_not_found(&id));
+    }
+    if anthropic::speaks_it(&headers) {
+        return Ok(Json(anthropic::models::one(&id, &model)));
     }
     Ok(Json(json!(Model::new(&id, &model))))
 }

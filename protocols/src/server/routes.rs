@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::auth::require_key;
 use crate::error::ApiError;
 use crate::log::log_requests;
-use crate::{limits, live, llama, metrics, openai};
+use crate::{anthropic, limits, live, llama, metrics, openai};
 
 /// The routes of connections that have a place, and those of connections that have none.
 pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeError> {
@@ -43,6 +43,8 @@ fn all(app: &App) -> Router {
         .route("/v1/messages/{id}/stop_thinking", post(live::stop_thinking))
         .route("/v1/responses/{id}/stop_thinking", post(live::stop_thinking))
         .route("/v1/completions", post(openai::completions::completions))
+        .route("/v1/messages", post(anthropic::messages::create))
+        .route("/v1/messages/count_tokens", post(anthropic::messages::count_tokens))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/props", get(llama::props::props))
@@ -76,6 +78,7 @@ fn passing(routes: Router<App>, app: &App) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(Arc::clone(app), check_host))
+        .layer(from_fn(anthropic::in_anthropics_form))
         .layer(from_fn_with_state(Arc::clone(app), log_requests))
         .layer(from_fn(never_sniff))
         .with_state(Arc::clone(app))

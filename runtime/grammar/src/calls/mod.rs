@@ -1,0 +1,123 @@
+//! Calls of tools as grammars, in the syntax of each family.
+
+mod arguments;
+mod content;
+mod forms;
+mod json;
+mod marks;
+mod tagged;
+
+use bantam_family_api::CallSyntax;
+use serde_json::Value;
+
+pub(crate) use arguments::Callable;
+pub(crate) use marks::{ends_the_turn, opens_the_turn, triggers};
+
+use crate::GrammarError;
+use crate::lark::Lark;
+use crate::schema::Fault;
+
+/// White space between the parts of a call: what templates write, never without end.
+const WHITE_SPACE: &str = r"/[ \t]{1,4}|\n{1,2}[ \t]{0,32}/";
+
+/// Keywords that restrict what a schema allows.
+const RESTRICTING: &[&str] = &[
+    "$ref",
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "properties",
+    "required",
+    "type",
+];
+
+/// What writes calls.
+pub(crate) struct Writer<'l, 'v> {
+    lark: &'l mut Lark<'v>,
+    /// White space that may be left out.
+    space: String,
+}
+
+impl<'l, 'v> Writer<'l, 'v> {
+    pub(crate) fn new(lark: &'l mut Lark<'v>) -> Self {
+        let terminal = lark.terminal(WHITE_SPACE);
+        let space = lark.rule(&format!("{terminal}?"));
+        Self { lark, space }
+    }
+
+    /// All that a turn may have of calls: one, or as many as there are in a block, or any number of those.
+    pub(crate) fn turn(
+        &mut self,
+        syntax: &CallSyntax,
+        tools: &[Callable],
+        parallel: bool,
+    ) -> Result<String, GrammarError> {
+        let one = self.one(syntax, tools, parallel)?;
+        let again = parallel && !ends_the_turn(syntax);
+        let space = &self.space;
+        let rest = if again { format!(" ({space} {one})*") } else { String::new() };
+        Ok(self.lark.rule(&format!("{space} {one}{rest}")))
+    }
+
+    /// What one trigger begins: a call, or a block of calls.
+    pub(crate) fn one(
+        &mut self,
+        syntax: &CallSyntax,
+        tools: &[Callable],
+        parallel: bool,
+    ) -> Result<String, GrammarError> {
+        let body = match syntax {
+            CallSyntax::Json(calls) => json::calls(self, calls, tools),
+            CallSyntax::Tagged(calls) => tagged::calls(self, calls, tools, parallel)?,
+            CallSyntax::Python { .. } | CallSyntax::Braced { .. } => {
+                return Err(GrammarError::new("tools", "calls of this syntax cannot be held to"));
+            }
+        };
+        Ok(self.lark.rule(&body))
+    }
+
+    /// Any of these.
+    fn any(&mut self, expressions: &[String]) -> String {
+        match expressions {
+            [one] => one.clone(),
+            many => self.lark.rule(&many.join(" | ")),
+        }
+    }
+
+    /// Tags, with white space between them and where the text has some at its ends.
+    fn tags(&mut self, text: &str) -> String {
+        let written: Vec<String> = marks::tags(text).iter().map(|tag| self.lark.mark(tag)).collect();
+        let inner = written.join(&format!(" {} ", self.space));
+        let blank = |at_end: bool| if at_end { self.space.as_str() } else { "" };
+        format!("{} {inner} {}", blank(text.starts_with('\n')), blank(text.ends_with('\n')))
+    }
+
+    fn json(&mut self, schema: Value) -> String {
+        self.lark.json(schema)
+    }
+}
+
+/// What is wrong with a tool's parameters.
+fn in_tool(tool: &Callable, fault: Fault) -> GrammarError {
+    fault.in_field(&tool.field).of_tool(&tool.name)
+}

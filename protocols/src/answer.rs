@@ -8,10 +8,11 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{self, Sse};
 use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::{Delta, Engine, Event, Generation, Outcome, StopThinking, TokenLogprob, Turn};
-use futures::future::try_join_all;
+use futures::future::{self, FutureExt, try_join_all};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use crate::error::ApiError;
 use crate::live::{Entry, Live};
@@ -90,6 +91,36 @@ impl Answer {
         Some(event)
     }
 
+    /// Ends it, as if nothing more came, when this says so.
+    pub(crate) fn until(mut self, stopped: oneshot::Receiver<()>) -> Self {
+        let stopped = stopped.then(|said| async move {
+            // Nobody is left who could say so.
+            if said.is_err() {
+                future::pending::<()>().await;
+            }
+        });
+        self.events = self.events.take_until(stopped).boxed();
+        self
+    }
+
+    /// Lets the protocol follow the answer to its end, and tells nobody.
+    pub(crate) async fn drive<P: Frames>(mut self, mut protocol: P) -> Result<P, ApiError> {
+        while let Some(event) = self.next().await {
+            match event {
+                Event::Started { cached_tokens, .. } => drop(protocol.started(cached_tokens)),
+                Event::Delta(delta) => drop(protocol.delta(delta)),
+                Event::Finished(outcome) => drop(protocol.finished(&outcome)),
+                Event::Failed(why) => {
+                    let error = ApiError::failed(&why);
+                    protocol.failed(&error);
+                    return Err(error);
+                }
+            }
+        }
+        protocol.ended();
+        Ok(protocol)
+    }
+
     /// Waits for the end and answers with what `body` makes of it, or with the failure.
     pub(crate) async fn respond(self, body: impl FnOnce(Whole) -> Response) -> Response {
         unlogged(self.collect().await.map_or_else(IntoResponse::into_response, body))
@@ -134,6 +165,11 @@ impl Answer {
     }
 }
 
+/// A stream that is over at once.
+pub(crate) fn told_at_once(frames: Vec<Frame>) -> Response {
+    respond_with(stream::iter(frames))
+}
+
 /// A response with these frames, as they come.
 fn respond_with(frames: impl Stream<Item = Frame> + Send + 'static) -> Response {
     let events = frames.map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
@@ -143,7 +179,7 @@ fn respond_with(frames: impl Stream<Item = Frame> + Send + 'static) -> Response 
 }
 
 /// The response of a generation, whose row its answer writes.
-fn unlogged(mut response: Response) -> Response {
+pub(crate) fn unlogged(mut response: Response) -> Response {
     response.extensions_mut().insert(LoggedElsewhere);
     response
 }
@@ -171,6 +207,10 @@ impl From<Frame> for sse::Event {
 
 /// How a protocol tells a generation as a stream.
 pub(crate) trait Frames: Send + 'static {
+    /// The request is taken, and nothing is computed yet.
+    fn begun(&mut self) -> Vec<Frame> {
+        Vec::new()
+    }
     /// The prompt is computed; so many of its tokens were found in the cache.
     fn started(&mut self, cached_tokens: usize) -> Vec<Frame>;
     /// More of the answer.
@@ -182,6 +222,10 @@ pub(crate) trait Frames: Send + 'static {
     /// How far the prompt is, where that is asked for.
     fn progress(&mut self, _: Progress) -> Vec<Frame> {
         self.waiting()
+    }
+    /// Nothing more comes, be it that the end has been told or that the answer was cut off.
+    fn ended(&mut self) -> Vec<Frame> {
+        Vec::new()
     }
     /// A sign of life, while nothing happens.
     fn waiting(&mut self) -> Vec<Frame> {
@@ -209,6 +253,7 @@ fn told(
     keepalive: Duration,
 ) -> impl Stream<Item = Told> + Send + 'static {
     async_stream::stream! {
+        yield Told::Frames(protocol.begun());
         loop {
             let silence = if answer.progress.is_some() { keepalive.min(PROGRESS_EVERY) } else { keepalive };
             yield match tokio::time::timeout(silence, answer.next()).await {
@@ -226,6 +271,7 @@ fn told(
                 Ok(None) => break,
             };
         }
+        yield Told::Frames(protocol.ended());
     }
 }
 

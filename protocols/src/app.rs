@@ -11,6 +11,7 @@ use crate::live::Live;
 use crate::log::{Arrival, Log, PendingRow};
 use crate::metrics::{Observation, Requests};
 use crate::normalize::Normalizer;
+use crate::responses;
 
 /// Seconds after which to ask again while the model loads.
 pub(crate) const RETRY_LOADING_S: u64 = 2;
@@ -28,6 +29,7 @@ pub(crate) struct AppState {
     pub(crate) model_aliases: Vec<String>,
     pub(crate) normalizer: Normalizer,
     pub(crate) live: Arc<Live>,
+    pub(crate) responses: Arc<responses::Store>,
     pub(crate) strict_model: bool,
     pub(crate) max_body_bytes: usize,
     pub(crate) request_timeout: Duration,

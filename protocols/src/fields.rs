@@ -50,6 +50,11 @@ impl<'a> Field<'a> {
         Field { path: String::new(), value }
     }
 
+    /// A value that stands there, in its own form or another one.
+    pub(crate) fn at(path: String, value: &'a Value) -> Self {
+        Field { path, value }
+    }
+
     pub(crate) fn path(&self) -> &str {
         &self.path
     }

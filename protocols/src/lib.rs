@@ -21,6 +21,7 @@ mod log;
 mod metrics;
 mod normalize;
 mod openai;
+mod responses;
 mod server;
 
 pub use config::ServerConfig;

@@ -44,8 +44,13 @@ HISTORY = [
 ]
 
 
-def create(**fields):
-    return client.messages.create(**{"model": MODEL, "max_tokens": 24, "messages": ASK, "temperature": 0} | fields)
+# Not all versions of the SDK have arguments for how tokens are chosen.
+GREEDY = {"temperature": 0}
+
+
+def create(sampling=GREEDY, **fields):
+    asked = {"model": MODEL, "max_tokens": 24, "messages": ASK, "extra_body": sampling}
+    return client.messages.create(**asked | fields)
 
 
 def takes_tools():
@@ -70,7 +75,7 @@ def whole_and_streamed():
     assert 0 < whole.usage.output_tokens <= 24
 
     names = []
-    with client.messages.stream(model=MODEL, max_tokens=24, messages=ASK, temperature=0) as stream:
+    with client.messages.stream(model=MODEL, max_tokens=24, messages=ASK, extra_body=GREEDY) as stream:
         for event in stream:
             names.append(event.type)
         final = stream.get_final_message()
@@ -94,7 +99,7 @@ def counting():
 def options():
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     told = create(
-        system=system, top_p=0.9, top_k=40, metadata={"user_id": "u"}, stop_sequences=["never to be found"],
+        sampling={"temperature": 0.5, "top_p": 0.9, "top_k": 40}, system=system, metadata={"user_id": "u"}, stop_sequences=["never to be found"],
         thinking={"type": "enabled", "budget_tokens": 1024}, output_config={"effort": "low"},
     )
     assert told.stop_reason in ("end_turn", "max_tokens")
@@ -121,7 +126,7 @@ def tools():
     assert told.stop_reason
     assert create(tools=[LS], tool_choice={"type": "none"}).stop_reason
     with client.messages.stream(
-        model=MODEL, max_tokens=200, messages=ASK, tools=[LS], temperature=0,
+        model=MODEL, max_tokens=200, messages=ASK, tools=[LS], extra_body=GREEDY,
         tool_choice={"type": "tool", "name": "ls", "disable_parallel_tool_use": True},
     ) as stream:
         called = [block for block in stream.get_final_message().content if block.type == "tool_use"]
@@ -140,7 +145,7 @@ def refusals():
         raise AssertionError(f"{words}: not refused")
 
     refused(anthropic.BadRequestError, "`messages[0].role`", lambda: create(messages=[{"role": "x", "content": "y"}]))
-    refused(anthropic.BadRequestError, "`temperature`", lambda: create(temperature=-1))
+    refused(anthropic.BadRequestError, "`temperature`", lambda: create(sampling={"temperature": -1}))
     refused(anthropic.BadRequestError, "`max_tokens`", lambda: create(max_tokens=0))
     refused(anthropic.NotFoundError, "no-such-model", lambda: client.models.retrieve("no-such-model"))
     window = client.models.retrieve(MODEL).max_input_tokens

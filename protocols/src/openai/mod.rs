@@ -8,12 +8,13 @@ mod envelope;
 mod form;
 mod messages;
 pub(crate) mod models;
-mod options;
+pub(crate) mod options;
 mod thinking;
 mod unsupported;
 mod usage;
 
 pub(crate) use messages::conversation;
+pub(crate) use thinking::Thinking;
 
 use bantam_runtime::engine::FinishReason;
 
@@ -28,7 +29,7 @@ fn finish_reason(reason: FinishReason) -> &'static str {
 /// The least log-probability that is told: JSON has no minus infinity.
 const LEAST_LOGPROB: f32 = -9999.0;
 
-fn finite(logprob: f32) -> f32 {
+pub(crate) fn finite(logprob: f32) -> f32 {
     if logprob.is_finite() { logprob } else { LEAST_LOGPROB }
 }
 

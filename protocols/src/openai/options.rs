@@ -13,7 +13,7 @@ const MAX_STOPS: usize = 16;
 /// Most answers to one prompt.
 const MAX_CHOICES: usize = 128;
 /// Most alternatives reported for a token.
-pub(super) const MAX_LOGPROBS: usize = 20;
+pub(crate) const MAX_LOGPROBS: usize = 20;
 
 /// How an answer is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) fn variants(request: Request, n: usize) -> Vec<Request> {
 }
 
 /// A request for this prompt with the options of the body.
-pub(super) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usize>) -> Result<Request, FieldError> {
+pub(crate) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usize>) -> Result<Request, FieldError> {
     let longest = match fields.count("max_completion_tokens", 1, usize::MAX)? {
         Some(n) => Some(n),
         None => fields.count("max_tokens", 1, usize::MAX)?,

@@ -74,6 +74,7 @@ pub async fn serve(
         allowed_hosts: address.ip().is_loopback().then_some(config.allowed_hosts),
         model_aliases: config.model_aliases,
         live: Arc::default(),
+        responses: Arc::default(),
         normalizer: Normalizer::new(config.normalize, config.total_tokens),
         strict_model: config.strict_model,
         max_body_bytes: config.max_body_bytes,

@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::auth::require_key;
 use crate::error::ApiError;
 use crate::log::log_requests;
-use crate::{anthropic, limits, live, llama, metrics, openai};
+use crate::{anthropic, limits, live, llama, metrics, openai, responses};
 
 /// The routes of connections that have a place, and those of connections that have none.
 pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeError> {
@@ -45,6 +45,11 @@ fn all(app: &App) -> Router {
         .route("/v1/completions", post(openai::completions::completions))
         .route("/v1/messages", post(anthropic::messages::create))
         .route("/v1/messages/count_tokens", post(anthropic::messages::count_tokens))
+        .route("/v1/responses", post(responses::create::create))
+        .route("/v1/responses/input_tokens", post(responses::create::input_tokens))
+        .route("/v1/responses/{id}", get(responses::stored::retrieve).delete(responses::stored::delete))
+        .route("/v1/responses/{id}/input_items", get(responses::stored::input_items))
+        .route("/v1/responses/{id}/cancel", post(responses::stored::cancel))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/props", get(llama::props::props))

@@ -12,4 +12,5 @@ mod limits;
 mod load;
 mod metrics;
 mod refusals;
+mod responses;
 mod server;

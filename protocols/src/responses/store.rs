@@ -1,0 +1,266 @@
+//! Responses that are kept, to be asked for again and gone on from: the most recent ones, as far as they fit.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+/// Most responses kept.
+const MOST: usize = 128;
+/// Most bytes of JSON that they may have together.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The responses, each under its own name. Touched when one begins, ends, or is asked for; never while it is generated.
+#[derive(Debug, Default)]
+pub(crate) struct Store(Mutex<Shelf>);
+
+/// Oldest first.
+#[derive(Debug, Default)]
+struct Shelf {
+    kept: VecDeque<Kept>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    id: String,
+    object: Value,
+    /// Items of the conversation before the request's, shared with the responses that it went on from.
+    history: Vec<Arc<Value>>,
+    input: Vec<Arc<Value>>,
+    output: Vec<Arc<Value>>,
+    /// Of its own parts, once it has ended.
+    bytes: usize,
+    /// Ends it while it is under way.
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Kept {
+    /// All items, the answer's included.
+    fn conversation(&self) -> impl Iterator<Item = &Arc<Value>> {
+        self.history.iter().chain(&self.input).chain(&self.output)
+    }
+}
+
+/// What comes of asking to cancel a response.
+#[derive(Debug, PartialEq)]
+pub(super) enum Cancel {
+    /// It is cancelled.
+    Done(Value),
+    /// It has ended otherwise, with this status.
+    Ended(String),
+    Unknown,
+}
+
+impl Store {
+    /// Takes a response that begins, and says what ends it early.
+    pub(super) fn open(
+        store: &Arc<Store>,
+        object: &Value,
+        history: Vec<Arc<Value>>,
+        input: Vec<Arc<Value>>,
+    ) -> (Place, oneshot::Receiver<()>) {
+        let (stop, stopped) = oneshot::channel();
+        let id = object["id"].as_str().unwrap_or_default().to_owned();
+        let (object, output) = (object.clone(), Vec::new());
+        let kept = Kept { id: id.clone(), object, history, input, output, bytes: 0, stop: Some(stop) };
+        store.lock().kept.push_back(kept);
+        (Place { store: Arc::clone(store), id, closed: false }, stopped)
+    }
+
+    pub(super) fn object(&self, id: &str) -> Option<Value> {
+        self.lock().find(id).map(|kept| kept.object.clone())
+    }
+
+    /// The items that the request came with.
+    pub(super) fn input(&self, id: &str) -> Option<Vec<Arc<Value>>> {
+        self.lock().find(id).map(|kept| kept.input.clone())
+    }
+
+    /// All items up to the answer's, to go on from.
+    pub(super) fn conversation(&self, id: &str) -> Option<Vec<Arc<Value>>> {
+        self.lock().find(id).map(|kept| kept.conversation().cloned().collect())
+    }
+
+    /// An item of any of the responses by its name.
+    pub(super) fn item(&self, id: &str) -> Option<Arc<Value>> {
+        let shelf = self.lock();
+        let own = |kept: &'_ Kept| kept.output.iter().chain(&kept.input).find(|item| item["id"] == id).cloned();
+        shelf.kept.iter().rev().find_map(own)
+    }
+
+    /// Forgets a response, and ends it if it is under way. False if it is not kept.
+    pub(super) fn remove(&self, id: &str) -> bool {
+        let Some(removed) = self.lock().remove(id) else { return false };
+        if let Some(stop) = removed.stop {
+            // Nobody listens only if it has just ended.
+            let _ = stop.send(());
+        }
+        true
+    }
+
+    /// Ends a response that is under way.
+    pub(super) fn cancel(&self, id: &str) -> Cancel {
+        let mut shelf = self.lock();
+        let Some(kept) = shelf.kept.iter_mut().find(|kept| kept.id == id) else { return Cancel::Unknown };
+        if let Some(stop) = kept.stop.take() {
+            // Nobody listens only if it has just ended.
+            let _ = stop.send(());
+            kept.object["status"] = "cancelled".into();
+        }
+        match kept.object["status"].as_str() {
+            Some("cancelled") => Cancel::Done(kept.object.clone()),
+            status => Cancel::Ended(status.unwrap_or_default().to_owned()),
+        }
+    }
+
+    fn close(&self, id: &str, object: Value) {
+        let mut shelf = self.lock();
+        let Some(kept) = shelf.kept.iter_mut().find(|kept| kept.id == id) else { return };
+        let output = object["output"].as_array();
+        kept.output = output.into_iter().flatten().cloned().map(Arc::new).collect();
+        let items = kept.input.iter().chain(&kept.output).map(|item| size(item));
+        kept.bytes = items.sum::<usize>() + size(&object);
+        (kept.object, kept.stop) = (object, None);
+        shelf.bytes += kept.bytes;
+        shelf.shrink();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shelf {
+    fn find(&self, id: &str) -> Option<&Kept> {
+        self.kept.iter().find(|kept| kept.id == id)
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Kept> {
+        let at = self.kept.iter().position(|kept| kept.id == id)?;
+        let removed = self.kept.remove(at)?;
+        self.bytes -= removed.bytes;
+        Some(removed)
+    }
+
+    /// Forgets the oldest that have ended until the rest fits.
+    fn shrink(&mut self) {
+        while self.kept.len() > MOST || self.bytes > MOST_BYTES {
+            let Some(oldest) = self.kept.iter().find(|kept| kept.stop.is_none()) else { return };
+            let id = oldest.id.clone();
+            self.remove(&id);
+        }
+    }
+}
+
+fn size(value: &Value) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len())
+}
+
+/// A response's place in the store while it is under way. One that is dropped before its end leaves nothing behind.
+#[derive(Debug)]
+pub(super) struct Place {
+    store: Arc<Store>,
+    id: String,
+    closed: bool,
+}
+
+impl Place {
+    /// Keeps the response as it ended.
+    pub(super) fn close(mut self, object: Value) {
+        self.closed = true;
+        self.store.close(&self.id, object);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.store.lock().remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(id: &str, output: &Value) -> Value {
+        json!({"id": id, "status": "completed", "output": output})
+    }
+
+    fn item(id: &str) -> Arc<Value> {
+        Arc::new(json!({"id": id, "type": "message"}))
+    }
+
+    fn keep(store: &Arc<Store>, id: &str, history: Vec<Arc<Value>>, text: &str) {
+        let (place, _stopped) = Store::open(store, &object(id, &json!([])), history, vec![item(&format!("in_{id}"))]);
+        place.close(object(id, &json!([{"id": format!("out_{id}"), "text": text}])));
+    }
+
+    fn ids(items: &[Arc<Value>]) -> Vec<&str> {
+        items.iter().map(|item| item["id"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_conversation_is_all_items_up_to_the_answer() {
+        let store = Arc::default();
+        keep(&store, "a", Vec::new(), "");
+        keep(&store, "b", store.conversation("a").unwrap(), "");
+        let told = store.conversation("b").unwrap();
+        assert_eq!(ids(&told), ["in_a", "out_a", "in_b", "out_b"]);
+        assert_eq!(ids(&store.input("b").unwrap()), ["in_b"]);
+        assert!(store.item("out_a").is_some() && store.item("nothing").is_none());
+        assert!(store.remove("a") && !store.remove("a"));
+        assert_eq!(store.conversation("b").unwrap().len(), 4, "what went on from it keeps its items");
+        assert!(store.object("a").is_none());
+    }
+
+    #[test]
+    fn the_most_recent_are_kept_as_far_as_they_fit() {
+        let store = Arc::default();
+        let (running, _stopped) = Store::open(&store, &object("running", &json!([])), Vec::new(), Vec::new());
+        for i in 0..MOST + 10 {
+            keep(&store, &i.to_string(), Vec::new(), "");
+        }
+        assert!(store.object("10").is_none() && store.object("11").is_some());
+        assert!(store.object("running").is_some());
+        let large = "x".repeat(MOST_BYTES / 3);
+        for id in ["l1", "l2"] {
+            keep(&store, id, Vec::new(), &large);
+        }
+        assert!(
+            store.object("l1").is_none() && store.object("l2").is_some(),
+            "each is there twice: in the object and as an item"
+        );
+        drop(running);
+        assert!(store.object("running").is_none(), "one that was left has nothing to be asked for");
+        let told = |store: &Store| {
+            let shelf = store.lock();
+            (shelf.bytes, shelf.kept.iter().map(|kept| kept.bytes).sum::<usize>())
+        };
+        assert!(told(&store).0 <= MOST_BYTES);
+        assert!(store.remove("l2"));
+        let (counted, really) = told(&store);
+        assert_eq!(counted, really);
+    }
+
+    #[test]
+    fn what_is_under_way_can_be_ended() {
+        let store = Arc::default();
+        let begun = json!({"id": "a", "status": "in_progress", "output": []});
+        let (place, mut stopped) = Store::open(&store, &begun, Vec::new(), Vec::new());
+        assert!(stopped.try_recv().is_err());
+        let cancelled = json!({"id": "a", "status": "cancelled", "output": []});
+        assert_eq!(store.cancel("a"), Cancel::Done(cancelled.clone()));
+        assert!(stopped.try_recv().is_ok());
+        place.close(cancelled.clone());
+        assert_eq!(store.cancel("a"), Cancel::Done(cancelled));
+        keep(&store, "b", Vec::new(), "");
+        assert_eq!(store.cancel("b"), Cancel::Ended("completed".into()));
+        assert_eq!(store.cancel("c"), Cancel::Unknown);
+    }
+}

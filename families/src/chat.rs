@@ -1,6 +1,8 @@
 //! The families' chat formats, as data. What several of them share has a name of its own.
 
-use bantam_family_api::{ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, Reasoning, TaggedCalls};
+use bantam_family_api::{
+    ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, MessageHeader, Reasoning, TaggedCalls,
+};
 use serde_json::Value;
 
 /// Llama and its kin. A call is a JSON object that is the whole turn, or stands behind a token.
@@ -67,13 +69,15 @@ pub(crate) fn bailing() -> ChatFormat {
 pub(crate) fn k2_horizon() -> ChatFormat {
     let marks = |name: &&str| reasoning(&format!("<ifm|{name}>\n"), &format!("</ifm|{name}>"));
     let block = Some(["<ifm|tool_calls>", "</ifm|tool_calls>"].map(Into::into));
+    let tags = key_value_tags("ifm|");
+    let kind = Some(["<ifm|arg_type>", "</ifm|arg_type>"].map(Into::into));
+    let argument = ArgumentTags { kind, ..tags.argument };
+    let json =
+        JsonCalls { block: block.clone(), ..json_object(["<ifm|tool_call>", "</ifm|tool_call>"], &["arguments"]) };
     ChatFormat {
         reasoning: ["think", "think_fast", "think_faster"].iter().map(marks).collect(),
         efforts: efforts("reasoning_effort", &["low", "medium", "high"]),
-        calls: vec![
-            CallSyntax::Tagged(TaggedCalls { block, ..key_value_tags("ifm|") }),
-            json_calls(["<ifm|tool_call>", "</ifm|tool_call>"], &["arguments"]),
-        ],
+        calls: vec![CallSyntax::Tagged(TaggedCalls { block, argument, ..tags }), CallSyntax::Json(json)],
         ..stopping(&["<|ifm|im_end|>", "<|ifm|endoftext|>"])
     }
 }
@@ -82,7 +86,8 @@ pub(crate) fn k2_horizon() -> ChatFormat {
 pub(crate) fn muse_glimmer() -> ChatFormat {
     let block = Some(["<atem:function_calls>\n", "</atem:function_calls>"].map(Into::into));
     ChatFormat {
-        hidden: owned(&["<|eom|>", "<|start|>assistant", " to=user<|message|>", "<|message|>"]),
+        hidden: owned(&["<|eom|>", "<|start|>assistant", "<|message|>"]),
+        header: Some(MessageHeader { before: " to=".into(), behind: "<|message|>".into(), answer: "user".into() }),
         reasoning: vec![Reasoning { ended_by_calls: false, ..reasoning(" to=self<|message|>", "<|eom|>") }],
         efforts: efforts("reasoning_strength", &["low", "medium", "high", "xhigh"]),
         calls: vec![CallSyntax::Tagged(TaggedCalls {
@@ -107,20 +112,12 @@ pub(crate) fn nemotron() -> ChatFormat {
     }
 }
 
-/// DeepSeek-V4. An argument says whether it is text or JSON.
+/// DeepSeek-V4. An argument says whether it is text or JSON. V3.2 calls the block by another name.
 pub(crate) fn deepseek() -> ChatFormat {
-    let block = Some(["\n\n<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>"].map(Into::into));
-    let [text, json] = ["\" string=\"true\">", "\" string=\"false\">"];
     ChatFormat {
         reasoning: vec![think()],
         efforts: efforts("reasoning_effort", &["high", "max"]),
-        calls: vec![CallSyntax::Tagged(TaggedCalls {
-            block,
-            open: "<｜DSML｜invoke name=\"".into(),
-            named: "\">\n".into(),
-            close: "</｜DSML｜invoke>\n".into(),
-            argument: argument("<｜DSML｜parameter name=\"", text, Some(json), "</｜DSML｜parameter>\n"),
-        })],
+        calls: ["tool_calls", "function_calls"].map(invoke_tags).into(),
         ..stopping(&["<｜end▁of▁sentence｜>"])
     }
 }
@@ -150,23 +147,42 @@ fn efforts(variable: &str, levels: &[&str]) -> Vec<Effort> {
     levels.iter().map(|&level| effort(level, variable, level.into())).collect()
 }
 
-fn json_calls([open, close]: [&str; 2], arguments: &[&str]) -> CallSyntax {
-    let name = "name".into();
-    CallSyntax::Json(JsonCalls { open: open.into(), close: close.into(), name, arguments: owned(arguments) })
+fn json_calls(marks: [&str; 2], arguments: &[&str]) -> CallSyntax {
+    CallSyntax::Json(json_object(marks, arguments))
+}
+
+fn json_object([open, close]: [&str; 2], arguments: &[&str]) -> JsonCalls {
+    let [open, close, name] = [open, close, "name"].map(Into::into);
+    JsonCalls { block: None, open, close, name, arguments: owned(arguments) }
 }
 
 fn argument(open: &str, text: &str, json: Option<&str>, close: &str) -> ArgumentTags {
-    ArgumentTags { open: open.into(), text: text.into(), json: json.map(Into::into), close: close.into() }
+    let [open, text, close] = [open, text, close].map(Into::into);
+    ArgumentTags { open, text, json: json.map(Into::into), kind: None, close, text_by_default: false }
+}
+
+/// `<｜DSML｜invoke name="NAME">` and `<｜DSML｜parameter name="KEY" string="true">`, in a block of this name.
+fn invoke_tags(block: &str) -> CallSyntax {
+    let block = Some([format!("\n\n<｜DSML｜{block}>\n"), format!("</｜DSML｜{block}>")]);
+    let [text, json] = ["\" string=\"true\">", "\" string=\"false\">"];
+    CallSyntax::Tagged(TaggedCalls {
+        block,
+        open: "<｜DSML｜invoke name=\"".into(),
+        named: "\">\n".into(),
+        close: "</｜DSML｜invoke>\n".into(),
+        argument: argument("<｜DSML｜parameter name=\"", text, Some(json), "</｜DSML｜parameter>\n"),
+    })
 }
 
 /// `<function=NAME>` and `<parameter=KEY>`, each on a line of its own, as are values.
 fn function_tags() -> CallSyntax {
+    let argument = argument("<parameter=", ">\n", None, "\n</parameter>\n");
     CallSyntax::Tagged(TaggedCalls {
         block: None,
         open: "<tool_call>\n<function=".into(),
         named: ">\n".into(),
         close: "</function>\n</tool_call>".into(),
-        argument: argument("<parameter=", ">\n", None, "\n</parameter>\n"),
+        argument: ArgumentTags { text_by_default: true, ..argument },
     })
 }
 

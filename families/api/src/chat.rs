@@ -19,6 +19,9 @@ pub struct ChatFormat {
     /// Texts that are neither answer nor reasoning nor call wherever they stand: headers of messages, stray marks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<String>,
+    /// What each message of a turn begins with, where a turn is several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<MessageHeader>,
     /// What encloses reasoning, the usual first; none: the model does not reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasoning: Vec<Reasoning>,
@@ -28,6 +31,18 @@ pub struct ChatFormat {
     /// How tools are called, the usual syntax first; none: the model was not taught to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallSyntax>,
+}
+
+/// The header of a message, which says to whom it goes: `before RECIPIENT behind`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessageHeader {
+    /// Stands before the recipient.
+    pub before: String,
+    /// Stands behind it.
+    pub behind: String,
+    /// The recipient of answers; nothing in them is a call.
+    pub answer: String,
 }
 
 /// What encloses reasoning. Where a prompt ends with `open`, the output starts inside.
@@ -62,6 +77,8 @@ pub enum CallSyntax {
     Json(JsonCalls),
     /// The name, and each argument's name and value, between tags.
     Tagged(TaggedCalls),
+    /// The name, and a JSON object of arguments behind it.
+    Named(NamedCalls),
     /// A list of calls as Python writes them, `[name(key='text', other=1), …]`, between these two texts.
     Python {
         /// Begins the list.
@@ -84,6 +101,9 @@ pub enum CallSyntax {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonCalls {
+    /// Encloses all calls of a turn, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<[String; 2]>,
     /// Stands before an object; empty: the turn begins with it.
     pub open: String,
     /// Stands behind it; empty: the turn ends with it.
@@ -112,6 +132,21 @@ pub struct TaggedCalls {
     pub argument: ArgumentTags,
 }
 
+/// Calls as a name and a JSON object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedCalls {
+    /// Encloses all calls of a turn, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<[String; 2]>,
+    /// Stands before the name.
+    pub open: String,
+    /// Stands between name and object; models may leave it out.
+    pub named: String,
+    /// Stands behind the object.
+    pub close: String,
+}
+
 /// An argument between tags: `open KEY text VALUE close`, or `open KEY json VALUE close`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,6 +159,12 @@ pub struct ArgumentTags {
     /// are JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<String>,
+    /// Encloses the value's type, where the model writes one between name and value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<[String; 2]>,
     /// Stands behind the value.
     pub close: String,
+    /// Whether a value of which nobody says the type is a text; otherwise it is JSON if it can be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub text_by_default: bool,
 }

@@ -8,7 +8,9 @@ mod checkpoint;
 mod draft;
 mod import;
 
-pub use chat::{ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, Reasoning, TaggedCalls};
+pub use chat::{
+    ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, MessageHeader, NamedCalls, Reasoning, TaggedCalls,
+};
 pub use checkpoint::{AxisOrder, Checkpoint, Fields, MetaValue, TensorMeta};
 pub use draft::{Draft, DraftMethod};
 pub use import::{HfCheckpoint, Import};

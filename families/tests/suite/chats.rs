@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bantam_family_api::{CallSyntax, ChatFormat, TaggedCalls};
+use bantam_family_api::{CallSyntax, ChatFormat, NamedCalls, TaggedCalls};
 use serde_json::Value;
 
 use crate::support::{describe, fixtures};
@@ -40,6 +40,7 @@ fn prompts(template: &str) -> String {
 fn texts(calls: &CallSyntax) -> Vec<&str> {
     match calls {
         CallSyntax::Json(json) => vec![&json.open, &json.name, &json.arguments[0], &json.close],
+        CallSyntax::Named(NamedCalls { open, named, close, .. }) => vec![open, named, close],
         CallSyntax::Python { open, close } => vec![open, close],
         CallSyntax::Braced { open, close, quote } => vec![open, quote, close],
         CallSyntax::Tagged(TaggedCalls { block, open, named, close, argument }) => {

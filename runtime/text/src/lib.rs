@@ -1,5 +1,5 @@
 //! Text in and out of a model: tokenizers built from a checkpoint's metadata, chat templates rendered as Hugging Face
-//! renders them, and what streaming needs on the way back.
+//! renders them, and the way back: whole characters, stop texts, and a turn taken apart into reasoning, answer and calls.
 
 mod error;
 mod output;
@@ -10,7 +10,7 @@ mod tokenizer;
 pub use error::TokenizerError;
 /// A date and time of day without a zone, for `strftime_now`.
 pub use jiff::civil::DateTime;
-pub use output::{Call, Part, Piece, Turn};
+pub use output::{Call, OutputFormat, Part, Piece, Splitter, Tool, Turn};
 pub use stop::{StopMatcher, StopOutput};
 pub use template::{
     Capabilities, ChatTemplate, EFFORT_LEVELS, EffortSetting, PastTurns, RESERVED_VARIABLES, RenderInput,

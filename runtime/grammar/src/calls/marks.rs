@@ -26,6 +26,7 @@ fn opening(syntax: &CallSyntax) -> &str {
     match syntax {
         CallSyntax::Json(calls) => &calls.open,
         CallSyntax::Tagged(calls) => calls.block.as_ref().map_or(&calls.open, |[open, _]| open),
+        CallSyntax::Named(calls) => calls.block.as_ref().map_or(&calls.open, |[open, _]| open),
         CallSyntax::Python { open, .. } | CallSyntax::Braced { open, .. } => open,
     }
 }

@@ -89,7 +89,7 @@ impl<'l, 'v> Writer<'l, 'v> {
         let body = match syntax {
             CallSyntax::Json(calls) => json::calls(self, calls, tools),
             CallSyntax::Tagged(calls) => tagged::calls(self, calls, tools, parallel)?,
-            CallSyntax::Python { .. } | CallSyntax::Braced { .. } => {
+            CallSyntax::Named(_) | CallSyntax::Python { .. } | CallSyntax::Braced { .. } => {
                 return Err(GrammarError::new("tools", "calls of this syntax cannot be held to"));
             }
         };

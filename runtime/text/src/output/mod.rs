@@ -1,7 +1,30 @@
 //! What a model says, taken apart: reasoning, answer, calls of tools.
+//!
+//! A family says as data how its models mark these parts, and a checkpoint's template which of its ways the checkpoint
+//! uses: [`OutputFormat`]. A [`Splitter`] for each turn finds the marks in the text and has what stands between those of a
+//! call read by the reader of its syntax. There is one reader for each way in which calls are written, whatever their tags.
 
+mod braced;
+mod escapes;
+mod format;
+mod json;
+mod literal;
+mod marks;
+mod named;
+mod python;
+mod raw;
+mod scan;
+mod sink;
+mod splitter;
+mod syntax;
+mod tagged;
+mod tools;
 mod turn;
+mod values;
 
+pub use format::OutputFormat;
+pub use splitter::Splitter;
+pub use tools::Tool;
 pub use turn::{Call, Part, Turn};
 
 /// A piece of a model's turn, in the order in which it is written.

@@ -1,0 +1,13 @@
+//! Recorded outputs of every family.
+
+mod json;
+mod key_value;
+mod literal;
+mod tags;
+
+use crate::support::Case;
+
+/// All of them.
+pub(crate) fn all() -> Vec<Case> {
+    [json::cases(), key_value::cases(), literal::cases(), tags::cases()].concat()
+}

@@ -19,6 +19,7 @@ mod number;
 mod past;
 mod prepare;
 mod python;
+mod tools;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ use minijinja::machinery::{eval, make_string_output};
 use minijinja::{AutoEscape, Environment, State, Value};
 pub use past::PastTurns;
 pub use prepare::prepare_messages;
+pub use tools::write_out_tools;
 
 /// The name under which the default template is known.
 const DEFAULT: &str = "default";

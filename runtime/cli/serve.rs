@@ -7,8 +7,8 @@ use std::{
 };
 
 use bantam_backend::KvType;
-use bantam_protocols::{BindError, LogConfig, LogLevel, ServerConfig, TotalTokens};
-use bantam_runtime::engine::{CacheSize, Engine, EngineConfig};
+use bantam_protocols::{BindError, LogConfig, LogLevel, ServerConfig, TotalTokens, TranscriptConfig};
+use bantam_runtime::engine::{AnswerRules, CacheSize, Engine, EngineConfig};
 use bantam_text::EFFORT_LEVELS;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -86,16 +86,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = SERVER)]
     sse_keepalive_seconds: u64,
 
-    /// Give the model the prompts as agents send them, with what they write into every request anew: a request's checksum,
-    /// the tokens that are left. By default these are made the same, so that requests share what was computed before
+    /// Give the model the prompts as agents send them, with what they write into every request anew, such as its checksum and
+    /// the tokens that are left. By default that is left out or made the same, so that requests share what was computed before
     #[arg(long, help_heading = SERVER)]
     no_normalize: bool,
 
-    /// Make a client's count of the tokens that are left the same in every request, also with --no-normalize
+    /// Make a client's count of the tokens that are left the same in every request instead of leaving it out
     #[arg(long, conflicts_with = "strip_total_tokens", help_heading = SERVER)]
     freeze_total_tokens: bool,
 
-    /// Take a client's count of the tokens that are left out of its messages
+    /// Leave out a client's count of the tokens that are left also with --no-normalize
     #[arg(long, help_heading = SERVER)]
     strip_total_tokens: bool,
 
@@ -166,6 +166,39 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     thinking: ThinkingArgs,
+
+    #[command(flatten)]
+    answers: AnswerArgs,
+}
+
+/// What answers are held to.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Tools and forms")]
+struct AnswerArgs {
+    /// Hold calls of tools to their declarations
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = switch)]
+    tool_grammar: bool,
+
+    /// Hold answers to the form that a request asks for
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = switch)]
+    response_grammar: bool,
+
+    /// Most tokens of a call, after which the answer is cut off; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count(0, 1 << 24))]
+    max_tool_call_tokens: usize,
+
+    /// Take the spelling of a control token within a message for the token. A text that a model is given could then pretend to
+    /// be another's turn
+    #[arg(long)]
+    parse_special_in_content: bool,
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("expected on or off".into()),
+    }
 }
 
 /// How much models think that can.
@@ -206,6 +239,13 @@ fn api_key(text: &str) -> Result<String, String> {
         "" => Err("the key is empty; give one, or leave --api-key and BANTAM_API_KEY out".into()),
         key => Ok(key.to_owned()),
     }
+}
+
+/// What `BANTAM_TRANSCRIPT_DUMP` and `BANTAM_TRANSCRIPT_PROMPT` ask for.
+fn transcripts() -> Option<TranscriptConfig> {
+    let directory = std::env::var_os("BANTAM_TRANSCRIPT_DUMP").filter(|directory| !directory.is_empty())?;
+    let prompts = std::env::var_os("BANTAM_TRANSCRIPT_PROMPT").is_none_or(|value| value != "0");
+    Some(TranscriptConfig { directory: directory.into(), prompts })
 }
 
 /// The keys in a file. One without any must not open the server to everybody.
@@ -263,6 +303,12 @@ impl Plan {
         engine.repack = args.compute.repack();
         (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
         engine.sampling = args.sampling.resolve()?;
+        engine.rules = AnswerRules {
+            calls: args.answers.tool_grammar,
+            responses: args.answers.response_grammar,
+            max_call_tokens: Some(args.answers.max_tool_call_tokens).filter(|most| *most > 0),
+        };
+        engine.parse_special = args.answers.parse_special_in_content;
         engine.reasoning_effort = args.thinking.reasoning_effort;
         engine.thinking_budget = Some(args.thinking.thinking_budget).filter(|budget| *budget > 0);
         engine.batch = args.step_tokens;
@@ -296,6 +342,7 @@ impl Plan {
             total_tokens,
             sse_keepalive: Duration::from_secs(args.sse_keepalive_seconds),
             cors_origin: args.cors_origin,
+            transcripts: transcripts(),
             strict_model: args.strict_model,
             max_connections: args.max_connections,
             request_timeout: Duration::from_secs(args.request_timeout_seconds),

@@ -11,7 +11,8 @@ use std::{
 
 use bantam_backend::{Backend, CompileOptions, Program};
 use bantam_cpu::CpuBackend;
-use bantam_text::{Capabilities, ChatTemplate};
+use bantam_grammar::Vocabulary;
+use bantam_text::{Capabilities, ChatTemplate, OutputFormat, Tokenizer};
 
 use crate::{
     actors::kv::KvArguments,
@@ -22,9 +23,9 @@ use crate::{
     sampling::SamplingOverrides,
     snapshot::{self, CacheDirectory, SnapshotKey, key_of},
 };
-pub(crate) use around::around;
 #[cfg(test)]
 pub(crate) use around::bare_info;
+pub(crate) use around::{acting, around};
 use state::provide_state;
 
 /// A model in memory.
@@ -74,7 +75,8 @@ pub(crate) fn load(
     let cache = provide_state(config, context, program.as_mut(), &owner, &mut ledger)?;
     let key = key_of(&load::fingerprint(&loaded), &loaded.model.text, backend.name(), &options, program.as_ref());
     let key = key.map_err(|e| e.to_string())?;
-    let info = describe(config, &loaded, context, key, program.as_ref(), &backend)?;
+    let computes = Computes { backend: backend.name(), threads: backend.threads() };
+    let info = describe(config, &loaded, context, key, program.as_ref(), computes)?;
     let history = program.history(TRUNK);
     let directory = config.cache_dir.as_deref().map(|path| Arc::new(CacheDirectory::open(path, key)));
     let restored = directory.as_ref().and_then(|directory| restore(directory, &cache, program.as_mut()));
@@ -106,6 +108,12 @@ fn enter_weights(config: &EngineConfig, bytes: u64, owner: &str, ledger: &mut Le
     ledger.enter(owner, "weights", bytes, hint).map_err(|e| e.to_string())
 }
 
+/// What runs the steps.
+struct Computes {
+    backend: &'static str,
+    threads: usize,
+}
+
 /// The graph that reads prompts and writes answers.
 const TRUNK: usize = 0;
 
@@ -115,7 +123,7 @@ fn describe(
     context: usize,
     snapshot_key: SnapshotKey,
     program: &dyn Program,
-    backend: &CpuBackend,
+    computes: Computes,
 ) -> Result<ModelInfo, String> {
     let tokenizer = loaded.files.tokenizer().map_err(|e| e.to_string())?;
     let template_source = loaded.files.template_source().map_err(|e| e.to_string())?;
@@ -148,7 +156,12 @@ fn describe(
     end_tokens.extend(loaded.model.chat.stop_tokens.iter().filter_map(|spelling| tokenizer.token_to_id(spelling)));
     end_tokens.sort_unstable();
     end_tokens.dedup();
+    let knows_tools = template_capabilities.as_ref().is_some_and(|template: &Capabilities| template.tools);
+    let output = OutputFormat::new(&loaded.model.chat, template_source.as_deref(), knows_tools);
     Ok(ModelInfo {
+        marks: marks(&tokenizer, &output),
+        vocabulary: Vocabulary::new(&tokenizer, &end_tokens).map_err(|e| e.to_string()),
+        output,
         name: config.model_name.clone(),
         architecture: loaded.model.architecture.clone(),
         title: loaded.files.title(),
@@ -159,6 +172,8 @@ fn describe(
         vocab: program.vocab(),
         parallel: config.parallel,
         max_tokens: config.max_tokens,
+        rules: config.rules,
+        parse_special: config.parse_special,
         reasoning_effort: config.reasoning_effort.clone(),
         thinking_budget: config.thinking_budget,
         config: loaded.model.config.clone(),
@@ -172,9 +187,16 @@ fn describe(
         end_tokens,
         snapshot_key,
         weight_bytes: program.weight_bytes(),
-        backend: backend.name(),
-        threads: backend.threads(),
+        backend: computes.backend,
+        threads: computes.threads,
     })
+}
+
+/// The control tokens that are part of marks.
+fn marks(tokenizer: &Tokenizer, output: &OutputFormat) -> Arc<[u32]> {
+    let is_mark = |id: &u32| tokenizer.id_to_token(*id).is_some_and(|spelling| output.is_mark(&spelling));
+    let ids = 0..u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+    ids.filter(|id| tokenizer.is_control(*id)).filter(is_mark).collect()
 }
 
 /// The chat template and what it understands.

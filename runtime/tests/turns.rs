@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use bantam_runtime::{
-    engine::{ChatPrompt, Engine, EngineConfig, Event, Miss, Outcome, Prompt, Request},
+    engine::{ChatPrompt, Engine, EngineConfig, Event, Miss, Outcome, Prompt, Request, Turn},
     sampling::SamplingOverrides,
 };
 use serde_json::{Map, Value, json};
@@ -26,9 +26,15 @@ fn chat(messages: &[Value]) -> ChatPrompt {
     ChatPrompt { messages: messages.to_vec(), kwargs, ..ChatPrompt::default() }
 }
 
+/// The same, answered without thinking: what is thought is left out of later prompts, and there is nothing to compute.
+fn answering(messages: &[Value]) -> ChatPrompt {
+    ChatPrompt { thinking: Some(false), ..chat(messages) }
+}
+
 /// An answer that was drawn at random.
 struct Answer {
     text: String,
+    said: Turn,
     miss: Option<Miss>,
     outcome: Outcome,
     /// Whether all tokens are shown: the end of an answer may cut a character in two.
@@ -54,16 +60,17 @@ async fn answer_within(most: usize, engine: &Engine, prompt: Prompt, seed: u64) 
     let sampling = SamplingOverrides { temperature: Some(1.0), seed: Some(seed), ..SamplingOverrides::default() };
     let request = Request { sampling, max_tokens: Some(most), logprobs: Some(0), ..Request::new(prompt) };
     let mut generation = engine.submit(request).await.unwrap();
-    let (mut text, mut bytes, mut missed) = (String::new(), Vec::new(), None);
+    let (mut said, mut bytes, mut missed) = (Turn::default(), Vec::new(), None);
     loop {
         match generation.next().await.unwrap() {
             Event::Delta(delta) => {
-                text.push_str(&delta.text());
+                delta.pieces.into_iter().for_each(|piece| said.add(piece));
                 bytes.extend(delta.tokens.into_iter().filter(|token| token.shown).flat_map(|token| token.bytes));
             }
             Event::Finished(outcome) => {
+                let text = said.content();
                 let whole = String::from_utf8_lossy(&bytes) == text;
-                return Answer { text, miss: missed, outcome, whole };
+                return Answer { text, said, miss: missed, outcome, whole };
             }
             Event::Failed(why) => panic!("{why}"),
             Event::Started { miss, .. } => missed = miss,
@@ -170,18 +177,19 @@ async fn what_a_template_rewrites_is_computed_before_it_is_asked_for() {
         let mut prepared = 0;
         for seed in 0..6 {
             let mut messages = vec![json!({"role": "user", "content": format!("tell a question {seed}")})];
-            let text = long_answer(&engine, Prompt::Chat(chat(&messages)), seed).await.text;
-            messages.push(json!({"role": "assistant", "content": text}));
+            let said = long_answer(&engine, Prompt::Chat(answering(&messages)), seed).await.said;
+            let (content, reasoning) = (said.content(), said.reasoning());
+            messages.push(json!({"role": "assistant", "content": content, "reasoning_content": reasoning}));
             quiet(&engine).await;
             let [one, other] = ["one", "other"].map(|text| {
                 let next = json!({"role": "user", "content": text});
                 messages.iter().cloned().chain([next]).collect::<Vec<_>>()
             });
             let (one, (_, other)) =
-                (engine.render(chat(&one)).await.unwrap().1, engine.render(chat(&other)).await.unwrap());
+                (engine.render(answering(&one)).await.unwrap().1, engine.render(answering(&other)).await.unwrap());
             let shared = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
             messages.push(json!({"role": "user", "content": "and tomorrow"}));
-            let cached = answer(&engine, Prompt::Chat(chat(&messages)), seed).await.outcome.cached_tokens;
+            let cached = answer(&engine, Prompt::Chat(answering(&messages)), seed).await.outcome.cached_tokens;
             assert!(cached + WORTH >= shared, "{model}: {cached} of {shared}");
             prepared += usize::from(cached >= shared);
         }

@@ -226,9 +226,7 @@ fn draw(sampler: &mut Sampler, row: &[f32]) -> Result<Sampled, String> {
     if row.iter().any(|logit| logit.is_nan()) {
         return Err("the model's logits are not numbers (NaN): its file is damaged, or its weights overflow".into());
     }
-    let sampled = sampler.sample(row, None).map_err(|e| e.to_string())?;
-    sampler.accept(sampled.token);
-    Ok(sampled)
+    sampler.draw_next(row).map_err(|e| e.to_string())
 }
 
 /// The message of a panic, if it has one.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use bantam_text::StopMatcher;
 use tokio::sync::mpsc;
 
+use super::speech::Speech;
 use crate::{
     engine::{CancelFlag, Event, Failure, Miss, Place},
     sampling::{Sampled, Sampler},
@@ -30,7 +30,8 @@ pub(crate) struct Job {
     pub(crate) deadline: Option<Deadline>,
     pub(crate) cancel: CancelFlag,
     pub(crate) capture: Option<Capture>,
-    pub(crate) stop: StopMatcher,
+    /// What reads its tokens.
+    pub(crate) speech: Speech,
     pub(crate) output: Output,
 }
 

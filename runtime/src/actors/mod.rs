@@ -23,6 +23,7 @@ pub(crate) mod registry;
 pub(crate) mod root;
 pub(crate) mod scheduler;
 pub(crate) mod slot;
+pub(crate) mod speech;
 pub(crate) mod transfer;
 pub(crate) mod turns;
 

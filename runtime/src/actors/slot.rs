@@ -13,17 +13,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bantam_text::{StopMatcher, StreamDecoder, Tokenizer};
+use bantam_text::Tokenizer;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::mpsc;
 
 use super::{
     job::{Output, TokenEvent},
     scheduler::SchedulerMessage,
+    speech::{Ending, Heard, Speech},
     turns::TurnsMessage,
 };
 use crate::{
-    engine::{Delta, Event, FinishReason, Outcome, TokenLogprob},
+    engine::{Delta, Event, FinishReason, Outcome, Part, Piece, TokenLogprob, Turn},
     sampling::{Logprobs, Sampled},
     turns::TurnSeed,
 };
@@ -48,7 +49,7 @@ pub(crate) enum SlotMessage {
 #[derive(Debug)]
 pub(crate) struct Assignment {
     pub(crate) output: Output,
-    pub(crate) stop: StopMatcher,
+    pub(crate) speech: Speech,
     pub(crate) tokens: mpsc::Receiver<TokenEvent>,
     /// Set by the scheduler when it left the sequence out because `tokens` was full.
     pub(crate) blocked: Arc<AtomicBool>,
@@ -123,7 +124,22 @@ struct OpenTurn {
     /// All that was drawn.
     tokens: Vec<u32>,
     /// All that was sent.
-    shown: String,
+    said: Turn,
+    /// Whether a text ended it, which is drawn and not sent.
+    cut: bool,
+}
+
+impl OpenTurn {
+    /// The text of the turn as the model wrote it, without control tokens. None if it is not known where it was cut.
+    fn text(&self, tokenizer: &Tokenizer) -> Option<String> {
+        if self.cut {
+            let only_text = self.said.parts.iter().all(|part| matches!(part, Part::Content(_)));
+            return only_text.then(|| self.said.content());
+        }
+        let mut decoder = tokenizer.stream(true);
+        let text: String = self.tokens.iter().map(|token| decoder.push(*token)).collect();
+        Some(text + decoder.finish().trim_end_matches(char::REPLACEMENT_CHARACTER))
+    }
 }
 
 /// Reads one sequence's tokens and writes its client's events.
@@ -132,28 +148,32 @@ struct Pump {
     output: Output,
     tokens: mpsc::Receiver<TokenEvent>,
     blocked: Arc<AtomicBool>,
-    decoder: StreamDecoder,
-    stop: StopMatcher,
+    speech: Speech,
     cached_tokens: usize,
     generated: usize,
+    /// Tokens drawn while the model thought.
+    reasoning: usize,
+    /// Whether a call of a tool is complete.
+    called: bool,
     first_token: Option<Instant>,
     turn: Option<OpenTurn>,
 }
 
 impl Pump {
     fn new(context: SlotContext, assignment: Assignment) -> Self {
-        let Assignment { mut output, stop, tokens, blocked } = assignment;
-        let decoder = context.tokenizer.stream(true);
-        let turn = output.turn.take().map(|seed| OpenTurn { seed, tokens: Vec::new(), shown: String::new() });
+        let Assignment { mut output, speech, tokens, blocked } = assignment;
+        let open = |seed| OpenTurn { seed, tokens: Vec::new(), said: Turn::default(), cut: false };
+        let turn = output.turn.take().map(open);
         Pump {
             context,
             output,
             tokens,
             blocked,
-            decoder,
-            stop,
+            speech,
             cached_tokens: 0,
             generated: 0,
+            reasoning: 0,
+            called: false,
             first_token: None,
             turn,
         }
@@ -200,15 +220,20 @@ impl Pump {
     }
 
     async fn show(&mut self, delta: Delta) -> Result<(), Gone> {
-        self.turn.iter_mut().for_each(|turn| turn.shown.push_str(&delta.text()));
+        self.called |= delta.pieces.iter().any(|piece| matches!(piece, Piece::CallEnd { .. }));
+        if let Some(turn) = &mut self.turn {
+            delta.pieces.iter().for_each(|piece| turn.said.add(piece.clone()));
+        }
         self.send(Event::Delta(delta)).await
     }
 
     /// Has the turn remembered, once, as far as it came.
     fn remember(&mut self, ended: bool) {
-        let Some(OpenTurn { mut seed, tokens, shown }) = self.turn.take() else { return };
-        let sequel = seed.take_sequel(&shown).filter(|_| ended).map(Box::new);
-        if let Some(turn) = seed.turn(&tokens, &shown, &self.context.tokenizer, &self.context.end_tokens) {
+        let Some(mut turn) = self.turn.take() else { return };
+        let Some(text) = turn.text(&self.context.tokenizer) else { return };
+        let sequel = turn.seed.take_sequel(&text, &turn.said).filter(|_| ended).map(Box::new);
+        let OpenTurn { seed, tokens, .. } = turn;
+        if let Some(turn) = seed.turn(&tokens, &text, &self.context.tokenizer, &self.context.end_tokens) {
             drop(self.context.turns.cast(TurnsMessage::Remember(turn, sequel)));
         }
     }
@@ -218,24 +243,20 @@ impl Pump {
         drop(self.context.scheduler.cast(SchedulerMessage::Cancel(self.output.id)));
     }
 
-    /// Handles a token; true if it completed a stop text, after which the request has ended.
+    /// Handles a token; true if it completed a text that ends the answer, after which the request has ended.
     async fn token(&mut self, sampled: Sampled) -> Result<bool, Gone> {
         self.generated += 1;
+        self.reasoning += usize::from(self.speech.is_reasoning());
         self.turn.iter_mut().for_each(|turn| turn.tokens.push(sampled.token));
-        let piece = self.decoder.push(sampled.token);
-        let found = self.stop.push(&piece);
+        let Heard { pieces, ending } = self.speech.push(sampled.token);
         let tokens: Vec<_> = sampled.logprobs.iter().map(|l| self.logprob(&sampled, l)).collect();
-        if !found.text.is_empty() || !tokens.is_empty() {
-            self.show(Delta { tokens, ..Delta::content(found.text) }).await?;
+        if !pieces.is_empty() || !tokens.is_empty() {
+            self.show(Delta { pieces, tokens }).await?;
         }
-        match found.hit {
-            Some(stop) => {
-                self.leave();
-                self.finish(FinishReason::Stop, Some(stop)).await?;
-                Ok(true)
-            }
-            None => Ok(false),
-        }
+        let Some(ending) = ending else { return Ok(false) };
+        self.leave();
+        self.finish(self.reason(true), Some(ending)).await?;
+        Ok(true)
     }
 
     fn logprob(&self, sampled: &Sampled, logprobs: &Logprobs) -> TokenLogprob {
@@ -251,30 +272,37 @@ impl Pump {
     }
 
     async fn end(&mut self, end_token: bool) {
-        // A character that the end cut in two is left out: it would show as a replacement character.
-        let rest = self.decoder.finish();
-        let rest = rest.trim_end_matches(char::REPLACEMENT_CHARACTER);
-        let found = self.stop.push(rest);
-        let (text, stop) = match found.hit {
-            Some(stop) => (found.text, Some(stop)),
-            None => (found.text + &self.stop.finish(), None),
-        };
-        let reason = if end_token || stop.is_some() { FinishReason::Stop } else { FinishReason::Length };
-        if !text.is_empty() && self.show(Delta::content(text)).await.is_err() {
+        let Heard { pieces, ending } = self.speech.finish();
+        if !pieces.is_empty() && self.show(Delta { pieces, tokens: Vec::new() }).await.is_err() {
             return;
         }
-        drop(self.finish(reason, stop).await);
+        let reason = self.reason(end_token || ending.is_some());
+        drop(self.finish(reason, ending).await);
     }
 
-    async fn finish(&mut self, reason: FinishReason, stop_text: Option<String>) -> Result<(), Gone> {
+    /// Why the answer ends: by itself or by a text, or because it may be no longer.
+    fn reason(&self, by_itself: bool) -> FinishReason {
+        match (by_itself, self.called) {
+            (true, true) => FinishReason::ToolCalls,
+            (true, false) => FinishReason::Stop,
+            (false, _) => FinishReason::Length,
+        }
+    }
+
+    async fn finish(&mut self, reason: FinishReason, ending: Option<Ending>) -> Result<(), Gone> {
+        self.turn.iter_mut().for_each(|turn| turn.cut = ending.is_some());
         self.remember(true);
         let first = self.first_token.unwrap_or_else(Instant::now);
+        let stop_text = match ending {
+            Some(Ending::Stop(text)) => Some(text),
+            Some(Ending::Turn) | None => None,
+        };
         self.send(Event::Finished(Outcome {
             reason,
             prompt_tokens: self.output.prompt_tokens,
             cached_tokens: self.cached_tokens,
             completion_tokens: self.generated,
-            reasoning_tokens: 0,
+            reasoning_tokens: self.reasoning,
             stop_text,
             time_to_first_token: first.duration_since(self.output.submitted),
             decode_time: first.elapsed(),

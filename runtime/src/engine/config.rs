@@ -19,6 +19,23 @@ pub enum CacheSize {
     Mib(usize),
 }
 
+/// What answers are held to, where a request asks for a form or declares tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerRules {
+    /// Calls follow the declarations of the tools.
+    pub calls: bool,
+    /// Answers have the form asked for.
+    pub responses: bool,
+    /// Most tokens of a call; one that is longer is cut off and ends the answer. `None`: no limit.
+    pub max_call_tokens: Option<usize>,
+}
+
+impl Default for AnswerRules {
+    fn default() -> Self {
+        AnswerRules { calls: true, responses: true, max_call_tokens: None }
+    }
+}
+
 /// Choices that hold for the life of an engine. [`EngineConfig::new`] gives the defaults of `serve`.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -48,6 +65,10 @@ pub struct EngineConfig {
     pub reasoning_effort: Option<String>,
     /// Most tokens that it may think where a request does not say; `None`: no limit.
     pub thinking_budget: Option<usize>,
+    /// What answers are held to.
+    pub rules: AnswerRules,
+    /// Whether spellings of control tokens within messages become these tokens, as in servers that do not tell them apart.
+    pub parse_special: bool,
     /// Most rows of a step.
     pub batch: usize,
     /// Part of the time that prompts get while other sequences decode, in percent, if there are prompts.
@@ -92,6 +113,8 @@ impl EngineConfig {
             sampling: SamplingOverrides::default(),
             reasoning_effort: None,
             thinking_budget: None,
+            rules: AnswerRules::default(),
+            parse_special: false,
             batch: 512,
             prefill_share: 50,
             checkpoint_interval: 256,

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use bantam_grammar::Guide;
 use tokio::sync::mpsc;
 
 use super::{Event, Failure};
@@ -34,9 +35,8 @@ impl StopThinking {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Set once it is to end.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
+    pub(crate) fn of(guide: &Guide) -> Self {
+        StopThinking(guide.stop_thinking())
     }
 }
 
@@ -49,6 +49,7 @@ pub struct Generation {
     pub(crate) on_drop: Box<dyn Fn(u64) + Send + Sync>,
     pub(crate) ended: bool,
     pub(crate) stop_thinking: StopThinking,
+    pub(crate) prompt: Option<Arc<str>>,
 }
 
 impl Generation {
@@ -60,6 +61,11 @@ impl Generation {
     /// Ends the thinking of this request, whoever holds it.
     pub fn stop_thinking(&self) -> StopThinking {
         self.stop_thinking.clone()
+    }
+
+    /// The text of the prompt, if the request asked to keep it and it has one.
+    pub fn prompt(&self) -> Option<Arc<str>> {
+        self.prompt.clone()
     }
 
     /// Tokens of the prompt.

@@ -9,7 +9,8 @@ use std::{
 };
 
 use bantam_backend::Program;
-use bantam_text::{StopMatcher, Tokenizer};
+use bantam_grammar::Guide;
+use bantam_text::Tokenizer;
 use ractor::{Actor, ActorCell, ActorRef};
 use tokio::sync::{mpsc, watch};
 
@@ -22,6 +23,7 @@ use crate::{
         job::{Capture, Deadline, Job, Output},
         model::{Model, ModelArguments, ModelMessage},
         root::Root,
+        speech::Speech,
     },
     resident::{self, Resident},
     sampling::Sampler,
@@ -97,6 +99,18 @@ impl Engine {
     ) -> Result<Engine, EngineError> {
         config.validate()?;
         let resident = resident::around(&config, tokenizer, program).map_err(EngineError::Load)?;
+        Engine::with_resident(config, resident).await
+    }
+
+    /// An engine around a program that speaks for the checkpoint of the configuration: with its vocabulary, template and
+    /// marks, and whatever the program computes instead of its weights. The same holds for the program as in
+    /// [`Engine::around`].
+    ///
+    /// # Errors
+    /// A configuration or checkpoint that cannot be, or the state of one sequence does not fit.
+    pub async fn acting(config: EngineConfig, program: Box<dyn Program>) -> Result<Engine, EngineError> {
+        config.validate()?;
+        let resident = resident::acting(&config, program).map_err(EngineError::Load)?;
         Engine::with_resident(config, resident).await
     }
 
@@ -246,6 +260,7 @@ impl Engine {
         let (sender, events) = mpsc::channel::<Event>(EVENT_CHANNEL);
         let cancel = CancelFlag::default();
         let prompt_tokens = prepared.tokens.len();
+        let stop_thinking = prepared.guide.as_ref().map(StopThinking::of).unwrap_or_default();
         let output = Output {
             id,
             prompt_tokens,
@@ -258,7 +273,7 @@ impl Engine {
         let job = Job {
             id,
             tokens: prepared.tokens,
-            sampler: prepared.sampler,
+            sampler: prepared.sampler.guided(prepared.guide),
             max_tokens: prepared.max_tokens,
             ignore_eos: prepared.ignore_eos,
             share: prepared.share,
@@ -267,14 +282,14 @@ impl Engine {
             deadline: prepared.deadline.and_then(|after| Deadline::new(submitted, after)),
             cancel: cancel.clone(),
             capture,
-            stop: prepared.stop,
+            speech: prepared.speech,
             output,
         };
         // If the model is gone the job is dropped with its event sender, and the generation says so.
         drop(model.cast(ModelMessage::Submit(Box::new(job))));
         let model = model.clone();
         let on_drop = Box::new(move |id| drop(model.cast(ModelMessage::Cancel(id))));
-        Generation { id, prompt_tokens, events, cancel, on_drop, ended: false, stop_thinking: StopThinking::default() }
+        Generation { id, prompt_tokens, events, cancel, on_drop, ended: false, stop_thinking, prompt: prepared.text }
     }
 }
 
@@ -283,7 +298,10 @@ pub(crate) struct Prepared {
     pub(crate) tokens: Vec<u32>,
     pub(crate) sampler: Sampler,
     pub(crate) max_tokens: usize,
-    pub(crate) stop: StopMatcher,
+    /// What reads its tokens.
+    pub(crate) speech: Speech,
+    /// What holds its tokens to what was asked for.
+    pub(crate) guide: Option<Guide>,
     pub(crate) ignore_eos: bool,
     /// Whether cached prefixes may be used.
     pub(crate) share: bool,
@@ -295,6 +313,8 @@ pub(crate) struct Prepared {
     pub(crate) deadline: Option<Duration>,
     /// If the answer is to be remembered.
     pub(crate) turn: Option<TurnSeed>,
+    /// The text of the prompt, if it is to be told.
+    pub(crate) text: Option<Arc<str>>,
 }
 
 /// Runs work that computes away from the threads that serve I/O.

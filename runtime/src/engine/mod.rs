@@ -9,6 +9,7 @@
 //!
 //! Dropping a [`Generation`] cancels it; its slot is free again within one step.
 
+mod asked;
 mod config;
 mod defaults;
 mod error;
@@ -25,7 +26,7 @@ mod status;
 
 pub use bantam_grammar::{ResponseFormat, ToolChoice};
 pub use bantam_text::{Call, Part, Piece, Turn};
-pub use config::{CacheSize, EngineConfig};
+pub use config::{AnswerRules, CacheSize, EngineConfig};
 pub use defaults::SamplingDefaults;
 pub(crate) use defaults::{of_generation_config, of_metadata, or};
 pub use error::{EngineError, Refusal};

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use bantam_grammar::Guide;
 use bantam_text::{
-    Capabilities, Joined, PastTurns, RenderInput, Segment, Specials, StopMatcher, TokenizerError, local_now,
-    prepare_messages,
+    Capabilities, Joined, PastTurns, RenderInput, Segment, Specials, TemplateError, TokenizerError, local_now,
+    prepare_messages, write_out_tools,
 };
 use serde_json::{Map, Value};
 
-use super::{ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request, ResponseFormat, ToolChoice};
+use super::{
+    ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request,
+    asked::{Asked, plain},
+};
 use crate::{
+    actors::speech::Speech,
     sampling::{Sampler, SamplingOverrides},
     turns::{Digest, Open, Recalled, TurnSeed, digests},
 };
@@ -26,10 +31,13 @@ pub(crate) struct Read {
     prompt: ReadPrompt,
     sampler: Sampler,
     max_tokens: Option<usize>,
-    stop: StopMatcher,
+    speech: Speech,
+    guide: Option<Guide>,
     ignore_eos: bool,
     priority: i32,
     deadline: Option<Duration>,
+    /// Whether the text of the prompt is to be told.
+    keep_prompt: bool,
 }
 
 enum ReadPrompt {
@@ -53,10 +61,10 @@ struct Names {
 /// See [`Refusal`].
 pub(crate) fn read(info: &ModelInfo, request: Request, remember: bool) -> Result<Read, Refusal> {
     check_stops(&request.stop)?;
-    check_form(&request)?;
     if let Some(n) = request.logprobs.filter(|n| *n > MAX_LOGPROBS) {
         return Err(invalid("top_logprobs", format!("must be at most {MAX_LOGPROBS}, found {n}")));
     }
+    let mut asked = Asked::of(&request);
     let overrides = SamplingOverrides { logprobs: request.logprobs, ..request.sampling };
     let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.problem()))?;
     check_biases(info, overrides.logit_bias.as_deref().unwrap_or_default())?;
@@ -65,24 +73,31 @@ pub(crate) fn read(info: &ModelInfo, request: Request, remember: bool) -> Result
         let names = remember.then(|| digests(&joined));
         Ok(ReadPrompt::Text(joined, names.map(|(beginnings, open)| Box::new(Names { beginnings, open, past, chat }))))
     };
-    let prompt = match request.prompt {
+    let (prompt, speech) = match request.prompt {
         Prompt::Chat(chat) => {
             let past = info.template_capabilities.as_ref().map(|template| template.past_turns).unwrap_or_default();
-            text(&segments(info, &chat)?, past, past.drift().map(|_| chat))?
+            let segments = segments(info, &chat)?;
+            asked.prompt_ends(&segments);
+            // Calls are rendered in the template's own way once they are past.
+            let matters = past.drift().is_some() || chat.tools.is_some();
+            (text(&segments, past, Some(chat).filter(|_| matters))?, asked.speech(info, request.stop)?)
         }
         Prompt::Text(prompt) => {
-            text(&[Segment { text: prompt, specials: Specials::Parse }], PastTurns::default(), None)?
+            let segment = Segment { text: prompt, specials: Specials::Parse };
+            (text(&[segment], PastTurns::default(), None)?, plain(info, request.stop)?)
         }
-        Prompt::Tokens(tokens) => ReadPrompt::Tokens(tokens),
+        Prompt::Tokens(tokens) => (ReadPrompt::Tokens(tokens), plain(info, request.stop)?),
     };
     Ok(Read {
         prompt,
         sampler: Sampler::new(params),
         max_tokens: request.max_tokens,
-        stop: StopMatcher::new(request.stop).map_err(|e| invalid("stop", format!("cannot be matched: {e}")))?,
+        speech,
+        guide: asked.guide(info)?,
         ignore_eos: request.ignore_eos,
         priority: request.priority,
         deadline: request.deadline,
+        keep_prompt: request.keep_prompt,
     })
 }
 
@@ -100,9 +115,11 @@ impl Read {
     /// # Errors
     /// See [`Refusal`].
     pub(crate) fn encode(self, info: &ModelInfo, recalled: Option<Recalled>) -> Result<Prepared, Refusal> {
+        let mut text = None;
         let (tokens, turn) = match self.prompt {
             ReadPrompt::Tokens(tokens) => (tokens, None),
             ReadPrompt::Text(joined, names) => {
+                text = self.keep_prompt.then(|| joined.text().into());
                 let base = recalled.as_ref().map(|recalled| recalled.digest);
                 let tokens = ids(info, &joined, recalled).map_err(|e| internal(&e))?;
                 let seed = |Names { open, past, chat, .. }| TurnSeed {
@@ -121,13 +138,15 @@ impl Read {
             sampler: self.sampler,
             max_tokens: window(info, tokens.len(), self.max_tokens)?,
             tokens,
-            stop: self.stop,
+            speech: self.speech,
+            guide: self.guide,
             ignore_eos: self.ignore_eos,
             share: true,
             chunk: 0,
             priority: self.priority,
             deadline: self.deadline,
             turn,
+            text,
         })
     }
 }
@@ -157,20 +176,8 @@ pub(super) fn internal(error: &TokenizerError) -> Refusal {
     Refusal::Internal(error.to_string())
 }
 
-fn invalid(field: &str, why: String) -> Refusal {
+pub(super) fn invalid(field: &str, why: String) -> Refusal {
     Refusal::Invalid { field: field.into(), why }
-}
-
-/// No form can be kept yet.
-fn check_form(request: &Request) -> Result<(), Refusal> {
-    let why = || "is not supported: leave it out".to_owned();
-    if request.response_format != ResponseFormat::Text {
-        return Err(invalid("response_format", why()));
-    }
-    match &request.tool_choice {
-        ToolChoice::Auto | ToolChoice::None => Ok(()),
-        ToolChoice::Required | ToolChoice::Named(_) => Err(invalid("tool_choice", why())),
-    }
 }
 
 fn check_stops(stops: &[String]) -> Result<(), Refusal> {
@@ -214,20 +221,30 @@ pub(super) fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segmen
         let why = info.template_error.as_deref().unwrap_or("the model file has no chat template");
         Refusal::NoTemplate(why.to_owned())
     })?;
-    check_tools(info, chat)?;
     let mut kwargs = chat.kwargs.clone();
     set_thinking(info, chat, &mut kwargs);
+    let tools = chat.tools.as_deref().unwrap_or_default();
+    let messages = match &info.template_capabilities {
+        Some(capabilities) => {
+            let written = write_out_tools(&chat.messages, tools, capabilities, info.output.calls().first());
+            prepare_messages(&written, capabilities)
+        }
+        None => chat.messages.clone(),
+    };
+    let knows_tools = info.template_capabilities.as_ref().is_none_or(|template| template.tools);
     let input = RenderInput {
-        messages: match &info.template_capabilities {
-            Some(capabilities) => prepare_messages(&chat.messages, capabilities),
-            None => chat.messages.clone(),
-        },
-        tools: chat.tools.clone().map(Value::Array),
+        messages,
+        tools: chat.tools.clone().filter(|_| knows_tools).map(Value::Array),
         kwargs,
         special_tokens: info.special_tokens.clone(),
         parse_arguments: true,
     };
-    template.render_marked(&input, &info.tokenizer, local_now()).map_err(|e| Refusal::Template(e.to_string()))
+    let refused = |e: TemplateError| Refusal::Template(e.to_string());
+    if info.parse_special {
+        let text = template.render(&input, local_now()).map_err(refused)?;
+        return Ok(vec![Segment { text, specials: Specials::Parse }]);
+    }
+    template.render_marked(&input, &info.tokenizer, local_now()).map_err(refused)
 }
 
 /// Turns what a request says of thinking, or else the server, into variables of the template.
@@ -240,20 +257,6 @@ fn set_thinking(info: &ModelInfo, chat: &ChatPrompt, kwargs: &mut Map<String, Va
     let default = info.reasoning_effort.as_ref().filter(|_| chat.thinking.is_none());
     if let Some(effort) = chat.effort.as_ref().or(default) {
         template.set_effort(effort, kwargs);
-    }
-}
-
-/// Tools that the template would leave out without a word.
-fn check_tools(info: &ModelInfo, chat: &ChatPrompt) -> Result<(), Refusal> {
-    let unknown = info.template_capabilities.as_ref().is_some_and(|capabilities| !capabilities.tools);
-    match &chat.tools {
-        Some(tools) if unknown && !tools.is_empty() => Err(invalid(
-            "tools",
-            "cannot be told to this model: its chat template knows none; leave them out, describe them in a system \
-             message, or serve a model whose template has tools"
-                .into(),
-        )),
-        _ => Ok(()),
     }
 }
 

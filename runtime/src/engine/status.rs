@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bantam_text::{Capabilities, ChatTemplate, Tokenizer};
+use bantam_grammar::Vocabulary;
+use bantam_text::{Capabilities, ChatTemplate, OutputFormat, Tokenizer};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Miss, SamplingDefaults};
+use super::{AnswerRules, Miss, SamplingDefaults};
 use crate::snapshot::SnapshotKey;
 
 /// Whether requests can be served.
@@ -60,6 +61,16 @@ pub struct ModelInfo {
     pub template_source: Option<String>,
     /// The special tokens by the names that templates use.
     pub special_tokens: BTreeMap<String, String>,
+    /// What answers are held to.
+    pub rules: AnswerRules,
+    /// Whether spellings of control tokens within messages become these tokens.
+    pub parse_special: bool,
+    /// How the model marks the parts of its turns.
+    pub output: OutputFormat,
+    /// Control tokens that are part of these marks, in rising order.
+    pub marks: Arc<[u32]>,
+    /// What grammars are compiled for; or why there can be none.
+    pub vocabulary: Result<Vocabulary, String>,
     /// Tokens that end a generation.
     pub end_tokens: Vec<u32>,
     /// How much the model thinks where a request does not say.

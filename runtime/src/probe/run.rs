@@ -2,11 +2,12 @@
 
 use std::sync::mpsc::{Receiver, channel};
 
-use bantam_text::StopMatcher;
-
 use super::ProbeError;
 use crate::{
-    actors::job::{Capture, CapturedRow},
+    actors::{
+        job::{Capture, CapturedRow},
+        speech::Speech,
+    },
     engine::{Engine, Event, Generation, Prepared},
     sampling::{Sampler, SamplingParams},
 };
@@ -40,17 +41,20 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn start(engine: &Engine, plan: Plan) -> Result<Self, ProbeError> {
         let (sender, rows) = channel();
+        let (info, _) = engine.link().map_err(|e| ProbeError::Failed(e.to_string()))?;
         let prepared = Prepared {
             tokens: plan.tokens,
             sampler: Sampler::new(SamplingParams { temperature: 0.0, ..SamplingParams::default() }),
             max_tokens: plan.greedy.max(1),
-            stop: StopMatcher::new([]).map_err(|e| ProbeError::Failed(e.to_string()))?,
+            speech: Speech::plain(&info.tokenizer).map_err(|e| ProbeError::Failed(e.to_string()))?,
+            guide: None,
             ignore_eos: true,
             share: plan.share,
             chunk: plan.chunk,
             priority: 0,
             deadline: None,
             turn: None,
+            text: None,
         };
         let generation = engine.submit_probe(prepared, Capture { rows: sender, rejected: plan.rejected })?;
         Ok(Run { generation, rows })

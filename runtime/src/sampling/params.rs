@@ -128,7 +128,21 @@ pub fn resolve(
     Ok(params)
 }
 
+/// Most temperature within a call of a tool.
+const CALL_TEMPERATURE: f32 = 0.2;
+
 impl SamplingParams {
+    /// The same within a call of a tool.
+    pub(super) fn within_call(&self) -> Self {
+        SamplingParams {
+            temperature: self.temperature.min(CALL_TEMPERATURE),
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            ..self.clone()
+        }
+    }
+
     /// Checks that every field is in range.
     ///
     /// # Errors

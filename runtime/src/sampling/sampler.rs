@@ -1,5 +1,7 @@
 //! The chain itself.
 
+use bantam_grammar::{Guide, GuideError};
+
 use super::{
     params::SamplingParams,
     penalties::History,
@@ -23,6 +25,19 @@ pub struct Sampled {
     pub token: u32,
     /// If asked for.
     pub logprobs: Option<Logprobs>,
+    /// Whether the sequence ends with it: what it is held to allows no more.
+    pub cut: bool,
+}
+
+/// Why a sequence has no next token.
+#[derive(Debug, thiserror::Error)]
+pub enum DrawError {
+    /// None is allowed.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// The grammar cannot go on.
+    #[error(transparent)]
+    Guide(#[from] GuideError),
 }
 
 /// No token can be sampled.
@@ -36,7 +51,7 @@ pub struct SampleError {
 /// Samples the tokens of one sequence.
 ///
 /// [`Sampler::sample`] does not change the sequence; [`Sampler::accept`] does. So a token can be forced or sampled again.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sampler {
     params: SamplingParams,
     seed: u64,
@@ -45,6 +60,8 @@ pub struct Sampler {
     logits: Vec<f32>,
     candidates: Vec<Candidate>,
     weights: Vec<f64>,
+    /// What the tokens are held to.
+    guide: Option<Guide>,
 }
 
 impl Sampler {
@@ -58,8 +75,43 @@ impl Sampler {
             logits: Vec::new(),
             candidates: Vec::new(),
             weights: Vec::new(),
+            guide: None,
             params,
         }
+    }
+
+    /// One whose tokens are held to a grammar.
+    #[must_use]
+    pub fn guided(self, guide: Option<Guide>) -> Self {
+        Sampler { guide, ..self }
+    }
+
+    /// Samples the next token and takes it. Within a call of a tool, whose arguments have to repeat texts exactly, the
+    /// temperature is low and nothing is penalized.
+    ///
+    /// # Errors
+    /// If no token is allowed, or the grammar met its limits.
+    pub fn draw_next(&mut self, logits: &[f32]) -> Result<Sampled, DrawError> {
+        let Some(mut guide) = self.guide.take() else {
+            let sampled = self.sample(logits, None)?;
+            self.accept(sampled.token);
+            return Ok(sampled);
+        };
+        let held = guide.in_call().then(|| self.params.within_call());
+        let free = held.map(|held| std::mem::replace(&mut self.params, held));
+        let sampled = match guide.mask() {
+            Ok(mask) => self.sample(logits, mask).map_err(DrawError::from),
+            Err(error) => Err(error.into()),
+        };
+        if let Some(params) = free {
+            self.params = params;
+        }
+        let mut sampled = sampled?;
+        self.history.push(sampled.token);
+        guide.accept(sampled.token)?;
+        sampled.cut = guide.was_cut();
+        self.guide = Some(guide);
+        Ok(sampled)
     }
 
     /// What holds for the sequence.
@@ -83,8 +135,13 @@ impl Sampler {
     }
 
     /// Goes back to the time when `generated` tokens were accepted.
-    pub fn rewind(&mut self, generated: usize) {
+    ///
+    /// # Errors
+    /// If what holds the tokens remembers less.
+    pub fn rewind(&mut self, generated: usize) -> Result<(), GuideError> {
+        let taken_back = self.history.len().saturating_sub(generated);
         self.history.truncate(generated);
+        self.guide.as_mut().map_or(Ok(()), |guide| guide.rewind(taken_back))
     }
 
     /// Samples the next token. A logit that is NaN counts as minus infinity. If all that are allowed are minus infinity,
@@ -114,7 +171,7 @@ impl Sampler {
             let logit = logits.get(token as usize).copied().unwrap_or(f32::NAN);
             logprobs.sampled = logprob(if logit.is_nan() { f32::NEG_INFINITY } else { logit.min(f32::MAX) }, *total);
         }
-        Ok(Sampled { token, logprobs: logprobs.map(|(logprobs, _)| logprobs) })
+        Ok(Sampled { token, logprobs: logprobs.map(|(logprobs, _)| logprobs), cut: false })
     }
 
     /// Log-probabilities of the most likely tokens, and the logarithm of the sum of all exponentials.

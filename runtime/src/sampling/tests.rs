@@ -134,7 +134,7 @@ proptest! {
         let kept = all.len() - back;
         let mut rewound = Sampler::new(params.clone());
         all.iter().for_each(|&t| rewound.accept(t));
-        rewound.rewind(kept);
+        rewound.rewind(kept).unwrap();
         let mut resumed = Sampler::new(params);
         all[..kept].iter().for_each(|&t| resumed.accept(t));
         for &token in &all[kept..] {
@@ -160,7 +160,7 @@ proptest! {
         let allowed: Vec<u32> =
             (0..logits.len() as u32).filter(|t| in_mask(*t) && !suppress.contains(t)).collect();
         match Sampler::new(params).sample(&logits, Some(&mask)) {
-            Ok(Sampled { token, logprobs }) => {
+            Ok(Sampled { token, logprobs, .. }) => {
                 prop_assert!(allowed.contains(&token));
                 let logprobs = logprobs.unwrap();
                 prop_assert!(logprobs.sampled <= 0.0 && logprobs.top.iter().all(|(_, p)| *p <= 0.0));

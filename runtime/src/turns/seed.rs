@@ -3,7 +3,7 @@
 use bantam_text::{Specials, Tokenizer, TokenizerError};
 
 use super::{Digest, Open, Turn};
-use crate::engine::{ChatPrompt, sequel::Sequel};
+use crate::engine::{ChatPrompt, Turn as Said, sequel::Sequel};
 
 /// What of a prompt is needed to remember the turn that answers it.
 #[derive(Clone, Debug)]
@@ -22,11 +22,12 @@ pub(crate) struct TurnSeed {
 
 impl TurnSeed {
     /// What the next request goes on from, if the template renders the turn otherwise than it was generated.
-    pub(crate) fn take_sequel(&mut self, shown: &str) -> Option<Sequel> {
-        let drifts = !self.trims || shown.trim_end() != shown;
+    pub(crate) fn take_sequel(&mut self, shown: &str, said: &Said) -> Option<Sequel> {
+        // Calls are written anew, in the template's own way.
+        let drifts = !self.trims || shown.trim_end() != shown || said.calls().next().is_some();
         let chat = self.chat.take().filter(|_| drifts && !shown.is_empty())?;
         let is_answer = chat.messages.last().is_some_and(|last| last["role"] != "assistant");
-        is_answer.then(|| Sequel { chat, answer: shown.to_owned() })
+        is_answer.then(|| Sequel { chat, answer: said.clone() })
     }
 
     /// The turn for which `generated` was drawn and `shown` was sent to the client. None if these do not go together, or

@@ -54,6 +54,11 @@ impl StopMatcher {
         StopOutput { text: std::mem::replace(&mut self.held, rest), hit: None }
     }
 
+    /// What is held back is no stop string, since something else than text follows it.
+    pub fn flush(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
     /// Ends the text: what is held back is no stop string.
     pub fn finish(&mut self) -> String {
         self.stopped = true;

@@ -310,7 +310,7 @@ impl SchedulerState {
     fn begin(&mut self, slot: usize, job: Job) -> Result<(), ActorProcessingErr> {
         let (events, tokens) = mpsc::channel::<TokenEvent>(TOKEN_CHANNEL);
         let blocked = Arc::new(AtomicBool::new(false));
-        let assignment = Assignment { output: job.output, stop: job.stop, tokens, blocked: Arc::clone(&blocked) };
+        let assignment = Assignment { output: job.output, speech: job.speech, tokens, blocked: Arc::clone(&blocked) };
         let Some(entry) = self.slots.get_mut(slot) else { return Ok(()) };
         entry.actor.cast(SlotMessage::Begin(Box::new(assignment)))?;
         entry.busy = true;

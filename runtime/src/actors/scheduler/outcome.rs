@@ -82,8 +82,10 @@ impl SchedulerState {
             return self.retire(index);
         }
         self.figures.generated_tokens += 1;
+        let cut = sampled.cut;
         reached &= sequence.deliver(sampled);
-        let full = sequence.generated() >= sequence.max_tokens || sequence.tokens.len() >= self.arguments.context;
+        let full =
+            cut || sequence.generated() >= sequence.max_tokens || sequence.tokens.len() >= self.arguments.context;
         if full {
             sequence.tell(TokenEvent::End { end_token: false });
         }

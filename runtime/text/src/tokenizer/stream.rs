@@ -1,5 +1,7 @@
 //! Decoding ids one by one into text that is always whole.
 
+use std::sync::Arc;
+
 use super::Tokenizer;
 
 /// Turns ids into text as they are generated. Characters that are spread over several tokens are held back until they
@@ -9,18 +11,28 @@ use super::Tokenizer;
 pub struct StreamDecoder {
     tokenizer: Tokenizer,
     skip_special: bool,
+    /// Special tokens that are shown all the same, in order.
+    shown: Arc<[u32]>,
     at_start: bool,
     pending: Vec<u8>,
 }
 
 impl StreamDecoder {
     pub(super) fn new(tokenizer: Tokenizer, skip_special: bool) -> Self {
-        Self { tokenizer, skip_special, at_start: true, pending: Vec::new() }
+        Self { tokenizer, skip_special, shown: Arc::default(), at_start: true, pending: Vec::new() }
+    }
+
+    /// Shows these special tokens, whose ids are in rising order, among those that are left out.
+    #[must_use]
+    pub fn showing(mut self, ids: Arc<[u32]>) -> Self {
+        self.shown = ids;
+        self
     }
 
     /// Takes the next id and returns the text that is now whole, possibly none.
     pub fn push(&mut self, id: u32) -> String {
-        let mut bytes = self.tokenizer.token_bytes(id, self.skip_special);
+        let skip_special = self.skip_special && self.shown.binary_search(&id).is_err();
+        let mut bytes = self.tokenizer.token_bytes(id, skip_special);
         if self.at_start && !bytes.is_empty() {
             self.at_start = false;
             if self.tokenizer.0.strips_leading_space {

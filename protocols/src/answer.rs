@@ -18,6 +18,7 @@ use crate::error::ApiError;
 use crate::live::{Entry, Live};
 use crate::log::{LoggedElsewhere, PendingRow};
 use crate::metrics::Observation;
+use crate::transcript::Seen;
 
 /// A generation, its row of the log and its part of the metrics. Dropping it cancels the generation and writes both.
 pub(crate) struct Answer {
@@ -30,6 +31,8 @@ pub(crate) struct Answer {
     known: Option<Entry>,
     /// Number of the request.
     request: u64,
+    /// The text of its prompt, if transcripts are made.
+    prompt: Option<Arc<str>>,
     /// Where to ask how far its prompt is, if that is told.
     progress: Option<Engine>,
 }
@@ -60,10 +63,10 @@ pub(crate) struct Whole {
 impl Answer {
     pub(crate) fn new(generation: Generation, row: PendingRow, observation: Observation) -> Self {
         let next = |mut generation: Generation| async move { Some((generation.next().await?, generation)) };
-        let (stop_thinking, prompt_tokens) = (generation.stop_thinking(), generation.prompt_tokens());
-        let request = generation.id();
+        let (request, stop_thinking, prompt) = (generation.id(), generation.stop_thinking(), generation.prompt());
+        let prompt_tokens = generation.prompt_tokens();
         let events = stream::unfold(generation, next).boxed();
-        Answer { events, prompt_tokens, row, observation, stop_thinking, known: None, request, progress: None }
+        Answer { events, prompt_tokens, row, observation, stop_thinking, known: None, request, prompt, progress: None }
     }
 
     /// Tokens of the prompt.
@@ -123,13 +126,15 @@ impl Answer {
 
     /// Waits for the end and answers with what `body` makes of it, or with the failure.
     pub(crate) async fn respond(self, body: impl FnOnce(Whole) -> Response) -> Response {
-        unlogged(self.collect().await.map_or_else(IntoResponse::into_response, body))
+        let seen = seen([&self]);
+        with_seen(self.collect().await.map_or_else(IntoResponse::into_response, body), seen)
     }
 
     /// The same of several answers, or the first failure.
     pub(crate) async fn respond_all(answers: Vec<Answer>, body: impl FnOnce(Vec<Whole>) -> Response) -> Response {
+        let seen = seen(&answers);
         let wholes = try_join_all(answers.into_iter().map(Answer::collect)).await;
-        unlogged(wholes.map_or_else(IntoResponse::into_response, body))
+        with_seen(wholes.map_or_else(IntoResponse::into_response, body), seen)
     }
 
     async fn collect(mut self) -> Result<Whole, ApiError> {
@@ -151,7 +156,8 @@ impl Answer {
     /// Answers at once, then tells each event as it comes. While nothing happens something goes out every `keepalive`, so
     /// that neither clients nor proxies take a long prompt for a dead server.
     pub(crate) fn stream(self, protocol: impl Frames, keepalive: Duration) -> Response {
-        respond_with(frames(self, protocol, keepalive))
+        let seen = seen([&self]);
+        with_seen(respond_with(frames(self, protocol, keepalive)), seen)
     }
 
     /// The same of several answers at once; what `ending` makes of their outcomes, in their order, comes last. The first
@@ -161,7 +167,8 @@ impl Answer {
         ending: impl FnOnce(&[Outcome]) -> Vec<Frame> + Send + 'static,
         keepalive: Duration,
     ) -> Response {
-        respond_with(all_frames(answers, ending, keepalive))
+        let seen = seen(answers.iter().map(|(answer, _)| answer));
+        with_seen(respond_with(all_frames(answers, ending, keepalive)), seen)
     }
 }
 
@@ -175,12 +182,18 @@ fn respond_with(frames: impl Stream<Item = Frame> + Send + 'static) -> Response 
     let events = frames.map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
     let mut response = Sse::new(events).into_response();
     response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    unlogged(response)
+    response
 }
 
-/// The response of a generation, whose row its answer writes.
-pub(crate) fn unlogged(mut response: Response) -> Response {
+/// What the model sees, for transcripts.
+pub(crate) fn seen<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Seen {
+    Seen(answers.into_iter().filter_map(|answer| answer.prompt.clone()).collect())
+}
+
+/// The response of generations, whose rows their answers write.
+pub(crate) fn with_seen(mut response: Response, seen: Seen) -> Response {
     response.extensions_mut().insert(LoggedElsewhere);
+    response.extensions_mut().insert(seen);
     response
 }
 
@@ -348,6 +361,7 @@ pub(crate) mod testing {
             stop_thinking,
             known: None,
             request: 0,
+            prompt: None,
             progress: None,
         }
     }

@@ -12,6 +12,7 @@ use crate::log::{Arrival, Log, PendingRow};
 use crate::metrics::{Observation, Requests};
 use crate::normalize::Normalizer;
 use crate::responses;
+use crate::transcript::TranscriptConfig;
 
 /// Seconds after which to ask again while the model loads.
 pub(crate) const RETRY_LOADING_S: u64 = 2;
@@ -30,6 +31,7 @@ pub(crate) struct AppState {
     pub(crate) normalizer: Normalizer,
     pub(crate) live: Arc<Live>,
     pub(crate) responses: Arc<responses::Store>,
+    pub(crate) transcripts: Option<TranscriptConfig>,
     pub(crate) strict_model: bool,
     pub(crate) max_body_bytes: usize,
     pub(crate) request_timeout: Duration,
@@ -97,6 +99,7 @@ impl AppState {
         if let Prompt::Chat(chat) = &mut request.prompt {
             self.normalizer.apply(chat);
         }
+        request.keep_prompt = self.transcripts.is_some();
         let prompt = if matches!(request.prompt, Prompt::Chat(_)) { "messages" } else { "prompt" };
         let submitted = self.engine.submit(request).await;
         let generation = submitted.map_err(|refusal| ApiError::refused(refusal, prompt))?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::log::LogConfig;
 use crate::normalize::TotalTokens;
+use crate::transcript::TranscriptConfig;
 
 /// Choices that hold for the life of a server. [`ServerConfig::new`] gives the defaults of `serve`.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct ServerConfig {
     pub request_timeout: Duration,
     /// Longest silence in a stream before a sign of life is sent.
     pub sse_keepalive: Duration,
+    /// Where each generation leaves a transcript.
+    pub transcripts: Option<TranscriptConfig>,
     /// The log.
     pub log: LogConfig,
 }
@@ -52,6 +55,7 @@ impl ServerConfig {
             max_body_bytes: 16 << 20,
             request_timeout: Duration::from_secs(30),
             sse_keepalive: Duration::from_secs(5),
+            transcripts: None,
             log,
         }
     }

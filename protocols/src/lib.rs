@@ -21,10 +21,13 @@ mod log;
 mod metrics;
 mod normalize;
 mod openai;
+mod openapi;
 mod responses;
 mod server;
+mod transcript;
 
 pub use config::ServerConfig;
 pub use log::{LogConfig, LogLevel};
 pub use normalize::TotalTokens;
 pub use server::{BindError, Listener, ServeError, bind, check_origins, serve};
+pub use transcript::TranscriptConfig;

@@ -19,6 +19,7 @@ mod progress;
 mod render;
 mod serve;
 mod tokenize;
+mod transcript_audit;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -44,6 +45,7 @@ enum Command {
     Probe(probe::ProbeArgs),
     Benchmark(benchmark::BenchmarkArgs),
     Doctor(doctor::DoctorArgs),
+    TranscriptAudit(transcript_audit::TranscriptAuditArgs),
 }
 
 impl Command {
@@ -57,6 +59,7 @@ impl Command {
             Command::Probe(args) => probe::run(&args),
             Command::Benchmark(args) => benchmark::run(&args),
             Command::Doctor(args) => doctor::run(&args),
+            Command::TranscriptAudit(args) => transcript_audit::run(&args),
         }
     }
 }

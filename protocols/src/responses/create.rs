@@ -13,7 +13,7 @@ use super::object::{End, begun};
 use super::progress::Progress;
 use super::request::ResponsesRequest;
 use super::store::Store;
-use crate::answer::{Frames, told_at_once, unlogged};
+use crate::answer::{Frames, seen, told_at_once, with_seen};
 use crate::app::{App, AppState};
 use crate::error::ApiError;
 use crate::fields::Field;
@@ -46,15 +46,17 @@ pub(crate) async fn create(
         false => (answer, None),
     };
     let progress = Progress::new(object.clone(), asked.telling, place);
+    let seen = seen([&answer]);
     if asked.stream {
         return Ok(answer.stream(progress, app.sse_keepalive));
     }
     if asked.background {
         tokio::spawn(answer.drive(progress));
-        return Ok(unlogged(Json(object).into_response()));
+        return Ok(with_seen(Json(object).into_response(), seen));
     }
     let told = answer.drive(progress).await;
-    Ok(unlogged(told.map_or_else(IntoResponse::into_response, |progress| Json(progress.object()).into_response())))
+    let response = told.map_or_else(IntoResponse::into_response, |progress| Json(progress.object()).into_response());
+    Ok(with_seen(response, seen))
 }
 
 pub(crate) async fn input_tokens(State(app): State<App>, JsonBody(body): JsonBody) -> Result<Json<Value>, ApiError> {

@@ -76,6 +76,7 @@ pub async fn serve(
         live: Arc::default(),
         responses: Arc::default(),
         normalizer: Normalizer::new(config.normalize, config.total_tokens),
+        transcripts: config.transcripts,
         strict_model: config.strict_model,
         max_body_bytes: config.max_body_bytes,
         request_timeout: config.request_timeout,

@@ -19,7 +19,8 @@ use crate::app::App;
 use crate::auth::require_key;
 use crate::error::ApiError;
 use crate::log::log_requests;
-use crate::{anthropic, limits, live, llama, metrics, openai, responses};
+use crate::transcript::transcribe;
+use crate::{anthropic, limits, live, llama, metrics, openai, openapi, responses};
 
 /// The routes of connections that have a place, and those of connections that have none.
 pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeError> {
@@ -52,6 +53,8 @@ fn all(app: &App) -> Router {
         .route("/v1/responses/{id}/cancel", post(responses::stored::cancel))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::one))
+        .route("/v1/me", get(openai::models::me))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/props", get(llama::props::props))
         .route("/slots", get(llama::slots::slots))
         .route("/queue", get(llama::slots::queue))
@@ -82,6 +85,7 @@ fn passing(routes: Router<App>, app: &App) -> Router {
         // The handlers read bodies themselves, up to the limit of this server.
         .layer(DefaultBodyLimit::disable())
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(Arc::clone(app), transcribe))
         .layer(from_fn_with_state(Arc::clone(app), check_host))
         .layer(from_fn(anthropic::in_anthropics_form))
         .layer(from_fn_with_state(Arc::clone(app), log_requests))

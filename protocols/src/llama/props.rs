@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use bantam_runtime::engine::ModelInfo;
 use bantam_runtime::sampling::ParamError;
-use bantam_text::Capabilities;
+use bantam_text::{Capabilities, EFFORT_LEVELS};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -49,6 +49,10 @@ fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
         "context": model.context,
         "max_tokens": model.max_tokens,
         "total_slots": model.parallel,
+        "reasoning_effort": model.reasoning_effort,
+        "reasoning_efforts": efforts(model),
+        "thinking_budget": model.thinking_budget,
+        "max_tool_call_tokens": model.rules.max_call_tokens,
         "sampling": sampling,
         "default_generation_settings": { "n_ctx": model.context, "n_predict": model.max_tokens, "params": values },
         "chat_template": model.template_source,
@@ -62,6 +66,16 @@ fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
         "capabilities": capabilities(model),
         "modalities": { "vision": false, "audio": false },
     })
+}
+
+/// The efforts that make a difference to this model, least first.
+fn efforts(model: &ModelInfo) -> Vec<&str> {
+    let Some(template) = &model.template_capabilities else { return Vec::new() };
+    let off = template.thinking.as_ref().map(|_| EFFORT_LEVELS[0]);
+    let levels = template.effort.iter().flat_map(|effort| effort.levels.iter().map(String::as_str));
+    let mut told: Vec<_> = off.into_iter().chain(levels).collect();
+    told.dedup();
+    told
 }
 
 fn spelling(model: &ModelInfo, id: Option<u32>) -> Option<String> {
@@ -91,10 +105,14 @@ fn capabilities(model: &ModelInfo) -> Value {
     json!({
         "completions": true,
         "chat": model.template.is_some(),
+        "responses": model.template.is_some(),
+        "messages": model.template.is_some(),
         "logprobs": true,
-        "tool_calls": false,
-        "structured_output": false,
-        "reasoning": false,
+        "tool_calls": model.template.is_some(),
+        "structured_output": model.vocabulary.is_ok() && model.rules.responses,
+        "reasoning": !model.output.reasoning().is_empty(),
+        "stop_thinking": model.vocabulary.is_ok() && !model.output.reasoning().is_empty(),
+        "prefill_progress": true,
         "vision": false,
         "embeddings": false,
     })

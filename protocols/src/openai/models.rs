@@ -1,4 +1,4 @@
-//! `GET /v1/models` and `/v1/models/{id}`.
+//! `GET /v1/models`, `/v1/models/{id}` and `/v1/me`.
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -55,6 +55,11 @@ pub(crate) async fn list(State(app): State<App>, headers: HeaderMap) -> Result<J
     }
     let data: Vec<_> = names.map(|name| Model::new(name, &model)).collect();
     Ok(Json(json!({ "object": "list", "data": data })))
+}
+
+/// Who asks: there is one user.
+pub(crate) async fn me() -> Json<Value> {
+    Json(json!({"id": "local", "object": "user", "owned_by": "bantam"}))
 }
 
 pub(crate) async fn one(

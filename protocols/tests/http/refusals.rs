@@ -30,7 +30,8 @@ async fn every_fault_of_a_body_is_a_400_that_names_it() {
         (with("logit_bias", json!({"a": 1})), "logit_bias.a"),
         (with("tools", json!([{"type": "function"}])), "tools[0].function"),
         (with("tool_choice", json!("required")), "tool_choice"),
-        (with("response_format", json!({"type": "json_object"})), "response_format"),
+        (with("response_format", json!({"type": "poem"})), "response_format.type"),
+        (with("guided_json", json!({"type": "poem"})), "response_format.json_schema.schema"),
         (with("chat_template_kwargs", json!([])), "chat_template_kwargs"),
         (with("chat_template_kwargs", json!({"messages": []})), "chat_template_kwargs.messages"),
         (with("chat_template_kwargs", json!({"enable_thinking": 5})), "chat_template_kwargs.enable_thinking"),
@@ -98,7 +99,7 @@ async fn no_value_of_a_request_comes_back_at_length() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_are_refused_where_the_template_knows_none() {
+async fn tools_are_told_in_the_system_message_where_the_template_knows_none() {
     let (folder, file) = with_template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
     let server = Server::with(|engine, _| engine.model = file).await;
     let ask = |more: Value| {
@@ -108,11 +109,10 @@ async fn tools_are_refused_where_the_template_knows_none() {
         body
     };
     let tool = json!({"type": "function", "function": {"name": "f"}});
-    let reply = server.post("/v1/chat/completions", &ask(json!({"tools": [tool]}))).await;
-    let error = &reply.json()["error"];
-    assert_eq!((reply.status, &error["param"]), (400, &json!("tools")), "{error}");
-    assert!(error["message"].as_str().unwrap().contains("leave them out"), "{error}");
+    let prompt = server.post("/apply-template", &ask(json!({"tools": [tool]}))).await.json()["prompt"].clone();
+    assert!(prompt.as_str().unwrap().contains("<tools>\n{\"name\":\"f\"}\n</tools>"), "{prompt}");
     for harmless in [
+        json!({"tools": [tool]}),
         json!({"tools": []}),
         json!({"tools": [tool], "tool_choice": "none"}),
         json!({"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": true}}),

@@ -34,6 +34,12 @@ impl Write for Written {
     }
 }
 
+fn log() -> (Written, LogConfig) {
+    let written = Written::default();
+    let log = LogConfig { level: LogLevel::Normal, colour: false, sink: Box::new(written.clone()) };
+    (written, log)
+}
+
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) engine: Engine,
@@ -63,12 +69,22 @@ impl Server {
 
     /// One on this host.
     pub(crate) async fn listening(host: &str, change: impl FnOnce(&mut EngineConfig, &mut ServerConfig)) -> Server {
-        let written = Written::default();
-        let log = LogConfig { level: LogLevel::Normal, colour: false, sink: Box::new(written.clone()) };
+        let (written, log) = log();
         let (mut engine, mut config) = (EngineConfig::new(model()), ServerConfig::new(log));
         engine.threads = 1;
         change(&mut engine, &mut config);
-        let engine = Engine::start(engine).unwrap();
+        Self::serve(Engine::start(engine).unwrap(), host, config, written).await
+    }
+
+    /// One of an engine that is ready.
+    pub(crate) async fn around(engine: Engine, change: impl FnOnce(&mut ServerConfig)) -> Server {
+        let (written, log) = log();
+        let mut config = ServerConfig::new(log);
+        change(&mut config);
+        Self::serve(engine, "127.0.0.1", config, written).await
+    }
+
+    async fn serve(engine: Engine, host: &str, config: ServerConfig, written: Written) -> Server {
         let listener = bind(host, 0).await.unwrap();
         let address = listener.address();
         let (stop, stopped) = oneshot::channel();

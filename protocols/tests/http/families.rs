@@ -1,0 +1,146 @@
+//! What each family says, in each protocol: reasoning, text and a call in the family's own marks, told whole and streamed.
+
+use serde_json::{Value, json};
+
+use crate::script::Acting;
+use crate::server::Server;
+
+/// Whether calls are held to the declarations.
+const HELD: bool = false;
+
+/// A call between tags of functions and parameters.
+const FUNCTION_TAGS: &str = "<tool_call>\n<function=look>\n<parameter=at>\nhere\n</parameter>\n<parameter=n>\n2\n\
+                             </parameter>\n</function>\n</tool_call>";
+/// The same as an object.
+const HERMES: &str = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": \"here\", \"n\": 2}}\n</tool_call>";
+
+/// Checkpoints, and what they say to call the tool `look` with `at` "here" and `n` 2.
+fn turns() -> Vec<(&'static str, String, &'static str, &'static str)> {
+    let key_values = |tag: &str, break_: &str| {
+        format!(
+            "<{tag}tool_call>look{break_}<{tag}arg_key>at</{tag}arg_key>{break_}<{tag}arg_value>here</{tag}arg_value>{break_}\
+             <{tag}arg_key>n</{tag}arg_key>{break_}<{tag}arg_value>2</{tag}arg_value>{break_}</{tag}tool_call>"
+        )
+    };
+    let d = "｜DSML｜";
+    let dsml = format!(
+        "\n\n<{d}tool_calls>\n<{d}invoke name=\"look\">\n<{d}parameter name=\"at\" string=\"true\">here</{d}parameter>\n\
+         <{d}parameter name=\"n\" string=\"false\">2</{d}parameter>\n</{d}invoke>\n</{d}tool_calls>"
+    );
+    let atem = "<atem:function_calls>\n<atem:invoke name=\"look\">\n<atem:parameter name=\"at\">here</atem:parameter>\n\
+                <atem:parameter name=\"n\">2</atem:parameter>\n</atem:invoke>\n</atem:function_calls>";
+    let distilled = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n{\"at\": \"here\", \"n\": 2}\n\
+                     ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+    vec![
+        ("qwen3-dense", format!("<think>\nHm.\n</think>\n\nSee:\n{HERMES}"), "Hm.", "See:"),
+        ("qwen2-dense", format!("Hm.\n</think>\n\nSee:{distilled}"), "Hm.", "See:"),
+        ("qwen35-dense", format!("Hm.\n</think>\n\nSee:\n{FUNCTION_TAGS}"), "Hm.", "See:"),
+        ("qwen4exp-dense", format!("Hm.\n</think>\n\nSee:\n{FUNCTION_TAGS}"), "Hm.", "See:"),
+        ("nemotron_h_moe-nano", format!("Hm.\n</think>\nSee:\n{FUNCTION_TAGS}"), "Hm.", "See:"),
+        ("bailingmoe3-tiny", format!("Hm.</think>See:\n{}", key_values("", "\n")), "Hm.", "See:"),
+        ("laguna-perhead", format!("Hm.</think>See:{}", key_values("", "")), "Hm.", "See:"),
+        ("deepseek4-within", format!("Hm.</think>See:{dsml}"), "Hm.", "See:"),
+        (
+            "gemma4-dense",
+            "<|channel>thought\nHm.<channel|>See:<|tool_call>call:look{at:<|\"|>here<|\"|>,n:2}<tool_call|>".into(),
+            "Hm.",
+            "See:",
+        ),
+        (
+            "k2-horizon-dense",
+            format!("Hm.\n</ifm|think>\nSee:\n<ifm|tool_calls>\n{}\n</ifm|tool_calls>", key_values("ifm|", "\n")),
+            "Hm.",
+            "See:",
+        ),
+        (
+            "muse-glimmer-dense",
+            format!(
+                " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>See:<|eom|><|start|>assistant \
+                 to=look<|message|>{atem}"
+            ),
+            "Hm.",
+            "See:",
+        ),
+        ("llama-dense", "{\"name\": \"look\", \"parameters\": {\"at\": \"here\", \"n\": 2}}".into(), "", ""),
+        ("gemma3-dense", format!("See:\n{HERMES}"), "", "See:"),
+    ]
+}
+
+fn schema() -> Value {
+    json!({
+        "type": "object", "properties": {"at": {"type": "string"}, "n": {"type": "integer"}}, "required": ["at", "n"],
+    })
+}
+
+fn chat() -> Value {
+    json!({
+        "messages": [{"role": "user", "content": "Where?"}], "temperature": 0, "reasoning_effort": "high",
+        "tools": [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": schema()}}],
+    })
+}
+
+fn messages() -> Value {
+    json!({
+        "messages": [{"role": "user", "content": "Where?"}], "temperature": 0, "max_tokens": 500,
+        "tools": [{"name": "look", "description": "Looks.", "input_schema": schema()}],
+        "thinking": {"type": "enabled", "budget_tokens": 200},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_family_thinks_speaks_and_calls_in_openais_words() {
+    for (model, says, reasoning, content) in turns() {
+        let acting = Acting::of(model, |config| config.rules.calls = HELD).await;
+        let server = Server::around(acting.engine.clone(), |_| {}).await;
+        acting.say(&says);
+        let reply = server.post("/v1/chat/completions", &chat()).await;
+        assert_eq!(reply.status, 200, "{model}: {}", reply.body);
+        let choice = reply.json()["choices"][0].clone();
+        let message = &choice["message"];
+        assert_eq!(message["reasoning_content"].as_str().unwrap_or_default(), reasoning, "{model}: {message}");
+        assert_eq!(message["content"].as_str().unwrap_or_default(), content, "{model}: {message}");
+        let call = &message["tool_calls"][0]["function"];
+        assert_eq!(call["name"], "look", "{model}: {message}");
+        let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(arguments, json!({"at": "here", "n": 2}), "{model}");
+        assert_eq!(choice["finish_reason"], "tool_calls", "{model}");
+        let thought = reply.json()["usage"]["completion_tokens_details"]["reasoning_tokens"].as_u64().unwrap();
+        assert_eq!(thought > 0, !reasoning.is_empty(), "{model}");
+
+        acting.say(&says);
+        let mut streamed = chat();
+        streamed["stream"] = json!(true);
+        let reply = server.post("/v1/chat/completions", &streamed).await;
+        let chunks: Vec<Value> = reply.events().iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+        let deltas = || chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+        let joined = |key: &str| deltas().filter_map(|delta| delta[key].as_str()).collect::<String>();
+        assert_eq!((joined("reasoning_content").as_str(), joined("content").as_str()), (reasoning, content), "{model}");
+        let pieces: Vec<_> = deltas().filter_map(|delta| delta["tool_calls"][0].as_object()).collect();
+        let arguments: String = pieces.iter().filter_map(|piece| piece["function"]["arguments"].as_str()).collect();
+        assert_eq!(arguments, call["arguments"].as_str().unwrap(), "{model}");
+        assert!(pieces.len() > 2, "{model}: arguments are streamed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_family_thinks_speaks_and_calls_in_anthropics_words() {
+    for (model, says, reasoning, content) in turns() {
+        let acting = Acting::of(model, |config| config.rules.calls = HELD).await;
+        let server = Server::around(acting.engine.clone(), |_| {}).await;
+        acting.say(&says);
+        let reply = server.post("/v1/messages", &messages()).await;
+        assert_eq!(reply.status, 200, "{model}: {}", reply.body);
+        let told = reply.json();
+        let blocks = told["content"].as_array().unwrap();
+        let of = |kind: &str| blocks.iter().find(|block| block["type"] == kind);
+        assert_eq!(
+            of("thinking").map_or("", |block| block["thinking"].as_str().unwrap()),
+            reasoning,
+            "{model}: {told}"
+        );
+        assert_eq!(of("text").map_or("", |block| block["text"].as_str().unwrap()), content, "{model}: {told}");
+        let call = of("tool_use").unwrap_or_else(|| panic!("{model}: {told}"));
+        assert_eq!((&call["name"], &call["input"]), (&json!("look"), &json!({"at": "here", "n": 2})), "{model}");
+        assert_eq!(told["stop_reason"], "tool_use", "{model}");
+    }
+}

@@ -70,6 +70,7 @@ fn held(
     let program = vocabulary.program(lark.finish(&options.join(" | ")));
     program.map(Some).map_err(|reason| match refused_tool(tools) {
         Some(error) => error,
+        None if only_calls => GrammarError::new("tools", reason),
         None => response::refused(&rules.response, &reason),
     })
 }

@@ -176,6 +176,9 @@ impl Guide {
         if self.plan.vocabulary.is_end(token) {
             return self.take_end(token);
         }
+        if !self.plan.vocabulary.has(token) {
+            return Err(GuideError::NotAllowed { token });
+        }
         match self.place {
             Place::Opening { thought, written } => self.take_opening(token, thought, written),
             Place::Thinking { .. } | Place::Free { .. } => self.take_text(token, step),

@@ -57,7 +57,7 @@ impl<'a> Lark<'a> {
     }
 
     /// This text as a model writes it: control tokens where it spells them, and plain text.
-    pub(crate) fn mark(&mut self, text: &str) -> String {
+    pub(crate) fn mark(&self, text: &str) -> String {
         let pieces: Vec<String> = pieces(self.vocabulary, text).iter().map(Piece::expression).collect();
         pieces.join(" ")
     }

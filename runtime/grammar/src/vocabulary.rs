@@ -69,6 +69,10 @@ impl Vocabulary {
         self.0.factory.tok_env().tok_trie()
     }
 
+    pub(crate) fn has(&self, token: u32) -> bool {
+        (token as usize) < self.trie().vocab_size()
+    }
+
     pub(crate) fn is_end(&self, token: u32) -> bool {
         self.0.ends.contains(&token)
     }

@@ -17,7 +17,7 @@ pub(super) enum Form {
 pub(super) fn forms(root: &Value, path: &str, schema: &Value) -> Result<Vec<Form>, Fault> {
     let (path, schema) = behind_references(root, path, schema)?;
     let Value::Object(object) = schema else { return Ok(vec![Form::Text(Content::any())]) };
-    if let Some(values) = listed(object) {
+    if let Some(values) = values_listed(object) {
         return Ok(of_values(&values));
     }
     for keyword in ["anyOf", "oneOf", "allOf"] {
@@ -26,8 +26,12 @@ pub(super) fn forms(root: &Value, path: &str, schema: &Value) -> Result<Vec<Form
             return of_options(root, &path, keyword, options);
         }
     }
+    let kinds = kinds(object);
+    if kinds.is_empty() {
+        return Ok(vec![Form::Text(Content::any())]);
+    }
     let mut forms = Vec::new();
-    for kind in kinds(object) {
+    for kind in kinds {
         forms.push(match kind {
             "string" => Form::Text(Content::of(&path, schema)?),
             _ => Form::Json(within(root, &of_kind(object, kind))),
@@ -37,7 +41,7 @@ pub(super) fn forms(root: &Value, path: &str, schema: &Value) -> Result<Vec<Form
 }
 
 /// The values that a schema lists, those of other types than it says left out.
-pub(super) fn listed(object: &Map<String, Value>) -> Option<Vec<Value>> {
+pub(super) fn values_listed(object: &Map<String, Value>) -> Option<Vec<Value>> {
     let listed = match (object.get("const"), object.get("enum")) {
         (Some(value), _) => vec![value.clone()],
         (None, Some(Value::Array(values))) => values.clone(),
@@ -77,20 +81,20 @@ fn of_options(root: &Value, path: &str, keyword: &str, options: &[Value]) -> Res
     Ok(all)
 }
 
-/// The types that a schema names, or that its keywords are about. A schema that says nothing describes texts too, and a
-/// text can be written for any other value.
+/// The types that a schema names, or the one that its keywords are about. None: it says nothing.
 pub(super) fn kinds(object: &Map<String, Value>) -> Vec<&str> {
     const ABOUT: &[(&str, &[&str])] = &[
         ("object", &["properties", "required", "additionalProperties", "patternProperties"]),
         ("array", &["items", "prefixItems", "minItems", "maxItems"]),
         ("number", &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]),
+        ("string", &["minLength", "maxLength", "pattern", "format"]),
     ];
     match object.get("type") {
         Some(Value::String(kind)) => vec![kind],
         Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
         _ => {
             let about = ABOUT.iter().find(|(_, keywords)| keywords.iter().any(|keyword| object.contains_key(*keyword)));
-            vec![about.map_or("string", |(kind, _)| kind)]
+            about.map(|(kind, _)| *kind).into_iter().collect()
         }
     }
 }

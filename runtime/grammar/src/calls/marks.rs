@@ -24,7 +24,7 @@ pub(super) fn tags(text: &str) -> Vec<&str> {
 /// What begins a call wherever it stands.
 fn opening(syntax: &CallSyntax) -> &str {
     match syntax {
-        CallSyntax::Json(calls) => &calls.open,
+        CallSyntax::Json(calls) => calls.block.as_ref().map_or(&calls.open, |[open, _]| open),
         CallSyntax::Tagged(calls) => calls.block.as_ref().map_or(&calls.open, |[open, _]| open),
         CallSyntax::Named(calls) => calls.block.as_ref().map_or(&calls.open, |[open, _]| open),
         CallSyntax::Python { open, .. } | CallSyntax::Braced { open, .. } => open,
@@ -38,7 +38,7 @@ pub(crate) fn opens_the_turn(syntax: &CallSyntax) -> bool {
 
 /// Whether nothing may follow a call, as only the end of the turn closes it.
 pub(crate) fn ends_the_turn(syntax: &CallSyntax) -> bool {
-    matches!(syntax, CallSyntax::Json(calls) if calls.close.is_empty())
+    matches!(syntax, CallSyntax::Json(calls) if calls.block.is_none() && calls.close.is_empty())
 }
 
 /// Texts behind which there is a call of this syntax, or nothing that means anything: the first tag; where that begins with

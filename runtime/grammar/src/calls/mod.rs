@@ -5,7 +5,10 @@ mod content;
 mod forms;
 mod json;
 mod marks;
+mod programs;
+mod style;
 mod tagged;
+mod values;
 
 use bantam_family_api::CallSyntax;
 use serde_json::Value;
@@ -87,13 +90,21 @@ impl<'l, 'v> Writer<'l, 'v> {
         parallel: bool,
     ) -> Result<String, GrammarError> {
         let body = match syntax {
-            CallSyntax::Json(calls) => json::calls(self, calls, tools),
+            CallSyntax::Json(calls) => json::calls(self, calls, tools, parallel),
+            CallSyntax::Named(calls) => json::named(self, calls, tools, parallel),
             CallSyntax::Tagged(calls) => tagged::calls(self, calls, tools, parallel)?,
-            CallSyntax::Named(_) | CallSyntax::Python { .. } | CallSyntax::Braced { .. } => {
-                return Err(GrammarError::new("tools", "calls of this syntax cannot be held to"));
-            }
+            CallSyntax::Python { open, close } => programs::python(self, [open, close], tools, parallel)?,
+            CallSyntax::Braced { open, close, quote } => programs::braced(self, [open, close], quote, tools)?,
         };
         Ok(self.lark.rule(&body))
+    }
+
+    /// As many of these calls as there may be, in a block if there is one.
+    fn block(&self, block: Option<&[String; 2]>, any: &str, parallel: bool) -> String {
+        let Some([open, close]) = block else { return any.to_owned() };
+        let (open, close, space) = (self.tags(open.trim_start()), self.tags(close.trim_end()), &self.space);
+        let more = if parallel { format!("({space} {any})*") } else { String::new() };
+        format!("{open} {space} {any} {more} {space} {close}")
     }
 
     /// Any of these.
@@ -105,7 +116,7 @@ impl<'l, 'v> Writer<'l, 'v> {
     }
 
     /// Tags, with white space between them and where the text has some at its ends.
-    fn tags(&mut self, text: &str) -> String {
+    fn tags(&self, text: &str) -> String {
         let written: Vec<String> = marks::tags(text).iter().map(|tag| self.lark.mark(tag)).collect();
         let inner = written.join(&format!(" {} ", self.space));
         let blank = |at_end: bool| if at_end { self.space.as_str() } else { "" };

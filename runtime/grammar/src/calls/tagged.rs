@@ -18,11 +18,7 @@ pub(super) fn calls(
 ) -> Result<String, GrammarError> {
     let each: Result<Vec<String>, GrammarError> = tools.iter().map(|tool| call(writer, calls, tool)).collect();
     let any = writer.any(&each?);
-    let Some([open, close]) = &calls.block else { return Ok(any) };
-    let (open, close) = (writer.tags(open.trim_start()), writer.tags(close));
-    let space = &writer.space;
-    let more = if parallel { format!("({space} {any})*") } else { String::new() };
-    Ok(format!("{open} {space} {any} {more} {space} {close}"))
+    Ok(writer.block(calls.block.as_ref(), &any, parallel))
 }
 
 fn call(writer: &mut Writer<'_, '_>, calls: &TaggedCalls, tool: &Callable) -> Result<String, GrammarError> {

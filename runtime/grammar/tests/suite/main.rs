@@ -2,5 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod calls;
+mod families;
+mod guides;
+mod hostile;
 mod model;
+mod reader;
 mod schemas;

@@ -69,11 +69,36 @@ impl Model {
         first.expect("some token is allowed").1 as u32
     }
 
+    /// The longest allowed token that a text begins with.
+    pub(crate) fn of_text(&self, mask: Option<&[u32]>, text: &[u8]) -> Option<u32> {
+        let begins = |&id: &u32| {
+            let bytes = self.tokenizer.token_bytes(id, false);
+            !bytes.is_empty() && text.starts_with(bytes) && Self::allows(mask, id)
+        };
+        let size = u32::try_from(self.dislike.len()).unwrap();
+        if text.is_empty() {
+            None
+        } else {
+            (0..size).filter(begins).max_by_key(|&id| self.tokenizer.token_bytes(id, false).len())
+        }
+    }
+
     /// Lets the model write an answer to its end.
     pub(crate) fn write(&self, guide: &mut Guide, chance: &mut Chance) -> Vec<u32> {
-        let mut tokens = Vec::new();
+        self.write_wishing(guide, chance, &[])
+    }
+
+    /// The same, of a model that writes one of these texts now and then where it may.
+    pub(crate) fn write_wishing(&self, guide: &mut Guide, chance: &mut Chance, wishes: &[&str]) -> Vec<u32> {
+        let (mut tokens, mut wish) = (Vec::new(), &b""[..]);
         while tokens.len() < PATIENCE {
-            let token = self.choose(guide.mask().unwrap(), chance, tokens.len());
+            if wish.is_empty() && !wishes.is_empty() && chance.below(6) == 0 {
+                wish = wishes[chance.below(wishes.len())].as_bytes();
+            }
+            let mask = guide.mask().unwrap();
+            let token = self.of_text(mask, wish).unwrap_or_else(|| self.choose(mask, chance, tokens.len()));
+            let bytes = self.tokenizer.token_bytes(token, false);
+            wish = wish.strip_prefix(bytes).unwrap_or_default();
             guide.accept(token).unwrap();
             if token == self.end || guide.must_end() {
                 return tokens.into_iter().chain((token != self.end).then_some(token)).collect();

@@ -5,9 +5,6 @@ use serde_json::{Value, json};
 use crate::script::Acting;
 use crate::server::Server;
 
-/// Whether calls are held to the declarations.
-const HELD: bool = false;
-
 /// A call between tags of functions and parameters.
 const FUNCTION_TAGS: &str = "<tool_call>\n<function=look>\n<parameter=at>\nhere\n</parameter>\n<parameter=n>\n2\n\
                              </parameter>\n</function>\n</tool_call>";
@@ -66,6 +63,14 @@ fn turns() -> Vec<(&'static str, String, &'static str, &'static str)> {
     ]
 }
 
+/// The turns, once as the models like and once held to the declarations: what a model was taught to write is allowed.
+fn freely_and_held() -> impl Iterator<Item = (&'static str, String, &'static str, &'static str, bool)> {
+    let both = |(model, says, reasoning, content): (_, String, _, _)| {
+        [false, true].map(|held| (model, says.clone(), reasoning, content, held))
+    };
+    turns().into_iter().flat_map(both)
+}
+
 fn schema() -> Value {
     json!({
         "type": "object", "properties": {"at": {"type": "string"}, "n": {"type": "integer"}}, "required": ["at", "n"],
@@ -89,8 +94,8 @@ fn messages() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_family_thinks_speaks_and_calls_in_openais_words() {
-    for (model, says, reasoning, content) in turns() {
-        let acting = Acting::of(model, |config| config.rules.calls = HELD).await;
+    for (model, says, reasoning, content, held) in freely_and_held() {
+        let acting = Acting::of(model, |config| config.rules.calls = held).await;
         let server = Server::around(acting.engine.clone(), |_| {}).await;
         acting.say(&says);
         let reply = server.post("/v1/chat/completions", &chat()).await;
@@ -124,8 +129,8 @@ async fn every_family_thinks_speaks_and_calls_in_openais_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_family_thinks_speaks_and_calls_in_anthropics_words() {
-    for (model, says, reasoning, content) in turns() {
-        let acting = Acting::of(model, |config| config.rules.calls = HELD).await;
+    for (model, says, reasoning, content, held) in freely_and_held() {
+        let acting = Acting::of(model, |config| config.rules.calls = held).await;
         let server = Server::around(acting.engine.clone(), |_| {}).await;
         acting.say(&says);
         let reply = server.post("/v1/messages", &messages()).await;

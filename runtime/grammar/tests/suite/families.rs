@@ -40,7 +40,13 @@ pub(crate) fn syntaxes() -> Vec<(String, CallSyntax)> {
     }
     // What models know from their teachers, if their template knows it.
     let taught = OutputFormat::new(&ChatFormat::default(), Some("<｜tool▁calls▁begin｜>"), false);
-    found.extend(taught.calls().iter().filter(|syntax| matches!(syntax, CallSyntax::Named(_))).map(|syntax| ("taught".into(), syntax.clone())));
+    found.extend(
+        taught
+            .calls()
+            .iter()
+            .filter(|syntax| matches!(syntax, CallSyntax::Named(_)))
+            .map(|syntax| ("taught".into(), syntax.clone())),
+    );
     let [open, close] = ["<|tool_call_start|>", "<|tool_call_end|>"].map(Into::into);
     found.push(("a list of calls as Python has it".into(), CallSyntax::Python { open, close }));
     found

@@ -17,7 +17,9 @@ pub(crate) fn calls(text: &str, syntax: &CallSyntax, tools: &[Tool]) -> Vec<(Str
         match syntax {
             CallSyntax::Json(json) => reader.block(json.block.as_ref(), |reader| calls.push(reader.object(json))),
             CallSyntax::Named(named) => reader.block(named.block.as_ref(), |reader| calls.push(reader.named(named))),
-            CallSyntax::Tagged(tags) => reader.block(tags.block.as_ref(), |reader| calls.push(reader.tagged(tags, tools))),
+            CallSyntax::Tagged(tags) => {
+                reader.block(tags.block.as_ref(), |reader| calls.push(reader.tagged(tags, tools)))
+            }
             CallSyntax::Python { open, close } => {
                 reader.tags(open);
                 reader.expect("[");

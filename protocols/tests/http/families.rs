@@ -149,3 +149,93 @@ async fn every_family_thinks_speaks_and_calls_in_anthropics_words() {
         assert_eq!(told["stop_reason"], "tool_use", "{model}");
     }
 }
+
+/// A question to a model that thinks for ever.
+async fn endless(server: &Server, acting: &Acting, more: &Value) -> Value {
+    acting.say(&"Hm. ".repeat(200));
+    let mut body = chat();
+    body.as_object_mut().unwrap().remove("tools");
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let reply = server.post("/v1/chat/completions", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thinking_ends_at_its_limit_and_the_answer_goes_on() {
+    for model in ["qwen35-dense", "k2-horizon-dense", "muse-glimmer-dense"] {
+        let acting = Acting::of(model, |_| {}).await;
+        let server = Server::around(acting.engine.clone(), |_| {}).await;
+        let begun = if model.starts_with("muse") { " to=self<|message|>" } else { "" };
+        acting.say(&format!("{begun}{}", "Hm. ".repeat(200)));
+        let mut body = chat();
+        body.as_object_mut().unwrap().remove("tools");
+        body["reasoning_budget_tokens"] = json!(20);
+        body["max_tokens"] = json!(120);
+        let told = server.post("/v1/chat/completions", &body).await.json();
+        let message = &told["choices"][0]["message"];
+        let thought = told["usage"]["completion_tokens_details"]["reasoning_tokens"].as_u64().unwrap();
+        assert!((20..60).contains(&thought), "{model}: {told}");
+        assert!(message["content"].as_str().unwrap().contains("Hm."), "{model}: {told}");
+        assert!(message["reasoning_content"].as_str().unwrap().contains("Hm."), "{model}: {told}");
+        assert_eq!(told["choices"][0]["finish_reason"], "length", "{model}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_limit_thinking_goes_on_to_the_end() {
+    let acting = Acting::of("qwen35-dense", |_| {}).await;
+    let server = Server::around(acting.engine.clone(), |_| {}).await;
+    let told = endless(&server, &acting, &json!({"max_tokens": 120})).await;
+    assert_eq!(told["usage"]["completion_tokens_details"]["reasoning_tokens"], 120);
+    assert_eq!(told["choices"][0]["message"]["content"], "");
+    let bounded = Acting::of("qwen35-dense", |config| config.thinking_budget = Some(10)).await;
+    let server = Server::around(bounded.engine.clone(), |_| {}).await;
+    let told = endless(&server, &bounded, &json!({"max_tokens": 120})).await;
+    assert!(told["choices"][0]["message"]["content"].as_str().unwrap().contains("Hm."), "the server's limit: {told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_must_be_is_made_and_no_second_where_one_is_allowed() {
+    let acting = Acting::of("qwen3-dense", |_| {}).await;
+    let server = Server::around(acting.engine.clone(), |_| {}).await;
+    let ask = |more: Value| {
+        let mut body = chat();
+        body["reasoning_effort"] = json!("none");
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    acting.say(&format!("{HERMES}\n{HERMES}"));
+    let both = server.post("/v1/chat/completions", &ask(json!({}))).await.json();
+    assert_eq!(both["choices"][0]["message"]["tool_calls"].as_array().map(Vec::len), Some(2), "{both}");
+    acting.say(&format!("{HERMES}\n{HERMES}"));
+    let one = server.post("/v1/chat/completions", &ask(json!({"parallel_tool_calls": false}))).await.json();
+    assert_eq!(one["choices"][0]["message"]["tool_calls"].as_array().map(Vec::len), Some(1), "{one}");
+    for choice in [json!("required"), json!({"type": "function", "function": {"name": "look"}})] {
+        acting.say("No.");
+        let told =
+            server.post("/v1/chat/completions", &ask(json!({"tool_choice": choice, "max_tokens": 300}))).await.json();
+        assert_eq!(told["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "look", "{told}");
+    }
+    acting.say(HERMES);
+    let told = server.post("/v1/chat/completions", &ask(json!({"tool_choice": "none"}))).await.json();
+    assert_eq!(told["choices"][0]["message"]["content"], HERMES, "without tools it is text: {told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_cut_off_ends_with_length() {
+    let acting = Acting::of("qwen35-dense", |_| {}).await;
+    let server = Server::around(acting.engine.clone(), |_| {}).await;
+    let says = format!("</think>\n\n{}", FUNCTION_TAGS.replace("here", &"here and there ".repeat(40)));
+    for path in ["/v1/chat/completions", "/v1/messages"] {
+        acting.say(&says);
+        let mut body = if path.ends_with("messages") { messages() } else { chat() };
+        body["max_tokens"] = json!(90);
+        let reply = server.post(path, &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let told = reply.json();
+        let reason =
+            if path.ends_with("messages") { &told["stop_reason"] } else { &told["choices"][0]["finish_reason"] };
+        assert!(reason == "length" || reason == "max_tokens", "{told}");
+    }
+}

@@ -1,7 +1,10 @@
 //! What each family says, in each protocol: reasoning, text and a call in the family's own marks, told whole and streamed.
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
+use crate::client::request;
 use crate::script::Acting;
 use crate::server::Server;
 
@@ -238,4 +241,31 @@ async fn a_call_that_is_cut_off_ends_with_length() {
             if path.ends_with("messages") { &told["stop_reason"] } else { &told["choices"][0]["finish_reason"] };
         assert!(reason == "length" || reason == "max_tokens", "{told}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_end_the_thinking_of_an_answer_under_way() {
+    let acting = Acting::of("qwen35-dense", |_| {}).await;
+    let server = Server::around(acting.engine.clone(), |_| {}).await;
+    acting.say(&"Hm. ".repeat(3000));
+    let mut body = chat();
+    body.as_object_mut().unwrap().remove("tools");
+    (body["stream"], body["max_tokens"]) = (json!(true), json!(3500));
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let headers = [("content-type", "application/json")];
+    socket.write_all(&request("POST", "/v1/chat/completions", &headers, body.to_string().as_bytes())).await.unwrap();
+    let mut seen = Vec::new();
+    let id = loop {
+        assert_ne!(socket.read_buf(&mut seen).await.unwrap(), 0);
+        let text = String::from_utf8_lossy(&seen).into_owned();
+        if let Some((_, rest)) = text.split_once("\"id\":\"") {
+            break rest.split('"').next().unwrap().to_owned();
+        }
+    };
+    let path = format!("/v1/chat/completions/{id}/stop_thinking");
+    assert_eq!(server.post(&path, &json!({})).await.status, 200);
+    socket.read_to_end(&mut seen).await.unwrap();
+    let text = String::from_utf8_lossy(&seen);
+    assert!(text.contains("\"content\":\"H\""), "the answer goes on");
+    assert_eq!(server.post(&path, &json!({})).await.status, 404);
 }

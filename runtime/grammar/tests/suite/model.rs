@@ -1,5 +1,6 @@
 //! A vocabulary, and a model that knows nothing: it chooses at random among what it may.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -14,6 +15,7 @@ pub(crate) struct Model {
     pub(crate) tokenizer: Tokenizer,
     pub(crate) vocabulary: Vocabulary,
     pub(crate) end: u32,
+    by_bytes: HashMap<Vec<u8>, u32>,
     /// How much a token is liked: 0 by one that helps to come to an end, 1 by others, more by one that does not.
     dislike: Vec<f64>,
 }
@@ -43,7 +45,8 @@ impl Model {
         let vocabulary = Vocabulary::new(&tokenizer, &ends).unwrap();
         let size = u32::try_from(tokenizer.vocab_size()).unwrap();
         let dislike = (0..size).map(|id| dislike(tokenizer.token_bytes(id, false), tokenizer.is_control(id))).collect();
-        Self { tokenizer, vocabulary, end: ends[0], dislike }
+        let by_bytes = (0..size).map(|id| (tokenizer.token_bytes(id, false).to_vec(), id)).collect();
+        Self { tokenizer, vocabulary, end: ends[0], by_bytes, dislike }
     }
 
     pub(crate) fn compile(&self, rules: &Rules) -> Grammar {
@@ -63,7 +66,11 @@ impl Model {
     /// A random token among the allowed. The longer the answer, the more those that end things are preferred.
     pub(crate) fn choose(&self, mask: Option<&[u32]>, chance: &mut Chance, step: usize) -> u32 {
         let haste = 2.0 + step as f64 / 8.0;
-        let allowed = (0..self.dislike.len()).filter(|&id| Self::allows(mask, id as u32));
+        let size = self.dislike.len();
+        let words: Vec<u32> = mask.map_or_else(|| vec![u32::MAX; size.div_ceil(32)], <[u32]>::to_vec);
+        let allowed = words.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(|(at, word)| {
+            (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 32 + bit).filter(|id| *id < size)
+        });
         let waits = allowed.map(|id| (chance.wait() * haste.powf(2.0 * self.dislike[id] - 2.0), id));
         let first = waits.min_by(|a, b| a.0.total_cmp(&b.0));
         first.expect("some token is allowed").1 as u32
@@ -71,16 +78,8 @@ impl Model {
 
     /// The longest allowed token that a text begins with.
     pub(crate) fn of_text(&self, mask: Option<&[u32]>, text: &[u8]) -> Option<u32> {
-        let begins = |&id: &u32| {
-            let bytes = self.tokenizer.token_bytes(id, false);
-            !bytes.is_empty() && text.starts_with(bytes) && Self::allows(mask, id)
-        };
-        let size = u32::try_from(self.dislike.len()).unwrap();
-        if text.is_empty() {
-            None
-        } else {
-            (0..size).filter(begins).max_by_key(|&id| self.tokenizer.token_bytes(id, false).len())
-        }
+        let mut tokens = (1..=text.len()).rev().filter_map(|end| self.by_bytes.get(&text[..end]).copied());
+        tokens.find(|&id| Self::allows(mask, id))
     }
 
     /// Lets the model write an answer to its end.

@@ -18,7 +18,7 @@ pub(crate) fn calls(text: &str, syntax: &CallSyntax, tools: &[Tool]) -> Vec<(Str
             CallSyntax::Json(json) => reader.block(json.block.as_ref(), |reader| calls.push(reader.object(json))),
             CallSyntax::Named(named) => reader.block(named.block.as_ref(), |reader| calls.push(reader.named(named))),
             CallSyntax::Tagged(tags) => {
-                reader.block(tags.block.as_ref(), |reader| calls.push(reader.tagged(tags, tools)))
+                reader.block(tags.block.as_ref(), |reader| calls.push(reader.tagged(tags, tools)));
             }
             CallSyntax::Python { open, close } => {
                 reader.tags(open);
@@ -107,8 +107,7 @@ impl<'t> Reader<'t> {
     fn named(&mut self, calls: &NamedCalls) -> (String, Value) {
         self.tags(&calls.open);
         self.blank();
-        let name = self.until("\n").trim().to_owned();
-        self.tags(calls.named.trim_start());
+        let name = self.until(calls.named.trim()).trim().to_owned();
         let arguments = self.json();
         self.tags(&calls.close);
         (name, arguments)

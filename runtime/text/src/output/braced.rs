@@ -25,9 +25,9 @@ enum State {
 }
 
 impl BracedReader {
-    /// `quote` stands before and behind texts.
-    pub(super) fn new(quote: String, tools: Tools) -> Self {
-        let style = Style { quote: Some(quote), quotes: &['"'], assign: ':', ends: &[',', ']', '}'], close: None };
+    /// `quote` stands before and behind texts, `close` behind a call.
+    pub(super) fn new(quote: String, close: Option<String>, tools: Tools) -> Self {
+        let style = Style { quote: Some(quote), quotes: &['"'], assign: ':', ends: &[',', ']', '}'], close };
         Self { style, brace: ["{".to_owned()], tools, state: State::Name(String::new()) }
     }
 

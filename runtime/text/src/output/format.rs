@@ -78,7 +78,8 @@ fn reasoning(family: &[Reasoning], template: Option<&str>) -> Vec<Reasoning> {
 fn calls(family: &[CallSyntax], template: &str, template_knows_tools: bool) -> Vec<CallSyntax> {
     let (mut known, other): (Vec<CallSyntax>, Vec<CallSyntax>) =
         family.iter().cloned().partition(|calls| is_shown(calls, template));
-    let foreign = [hermes(), fenced()].into_iter().filter(|calls| is_shown(calls, template) && !family.contains(calls));
+    let foreign =
+        [hermes(), listed(), fenced()].into_iter().filter(|calls| is_shown(calls, template) && !family.contains(calls));
     if !template_knows_tools {
         let taught = foreign.filter(|calls| *calls != hermes());
         return std::iter::once(hermes()).chain(taught).collect();
@@ -127,7 +128,16 @@ fn texts(calls: &CallSyntax) -> Vec<&str> {
 
 /// One JSON object for each call, between tags.
 fn hermes() -> CallSyntax {
-    let [open, close, name] = ["<tool_call>\n", "\n</tool_call>", "name"].map(Into::into);
+    json(["<tool_call>\n", "\n</tool_call>"])
+}
+
+/// A list of JSON objects between tags, as Nemotron Nano 2 knows it.
+fn listed() -> CallSyntax {
+    json(["<TOOLCALL>", "</TOOLCALL>"])
+}
+
+fn json([open, close]: [&str; 2]) -> CallSyntax {
+    let [open, close, name] = [open, close, "name"].map(Into::into);
     CallSyntax::Json(JsonCalls { block: None, open, close, name, arguments: vec!["arguments".to_owned()] })
 }
 

@@ -2,7 +2,7 @@
 
 use super::escapes::Unescape;
 use super::raw::{RawValue, read_text};
-use super::scan::{Input, Read, Step};
+use super::scan::{Input, Read, Step, gap_of, literal, settle};
 use super::sink::Sink;
 use super::syntax::{CallReader, JsonKeys};
 use super::tools::Tools;
@@ -74,8 +74,8 @@ enum State {
     Skip(RawValue),
     /// Behind a value.
     Next,
-    /// Behind an object of a list.
-    Item,
+    /// Behind an object.
+    Behind,
 }
 
 impl JsonReader {
@@ -144,7 +144,7 @@ impl JsonReader {
                 self.state = State::Next;
             }
             State::Next => return self.next(input, sink),
-            State::Item => return self.item(input),
+            State::Behind => return self.behind(input),
         }
         Step::Continue(())
     }
@@ -252,15 +252,28 @@ impl JsonReader {
             return self.stop();
         }
         self.end(sink);
-        self.state = State::Item;
-        if self.in_list { Step::Continue(()) } else { Step::Break(Read::Done) }
+        self.state = State::Behind;
+        Step::Break(if self.bare { Read::Done } else { Read::Another })
     }
 
-    fn item(&mut self, input: &mut Input<'_>) -> Step {
-        let separator = input.visible()?;
-        input.advance(usize::from(matches!(separator, ',' | ']')));
+    /// Between objects: a comma in a list, white space or nothing elsewhere. Braces too many before the mark of the end are
+    /// passed over: models lose count.
+    fn behind(&mut self, input: &mut Input<'_>) -> Step {
+        if let Some(close) = &self.close {
+            let text = input.text();
+            let slack = gap_of(text, |c| c == '}' || c.is_ascii_whitespace());
+            if let Some(length) = settle(slack.then(text, |text| literal(text, close)))? {
+                input.advance(length - close.len());
+                return Step::Break(Read::Done);
+            }
+        }
+        let next = input.visible()?;
         self.state = State::Object;
-        if separator == ',' { Step::Continue(()) } else { Step::Break(Read::Done) }
+        if self.in_list {
+            input.advance(usize::from(matches!(next, ',' | ']')));
+        }
+        let another = if self.in_list { ',' } else { '{' };
+        if next == another { Step::Continue(()) } else { Step::Break(Read::Done) }
     }
 
     fn end(&mut self, sink: &mut Sink) {

@@ -123,11 +123,12 @@ impl Literal {
         let style = &self.style;
         let ends = |c| style.ends.contains(&c) || is_key && (c == ':' || c == style.assign);
         let begun = style.close.as_ref().and_then(|close| close.chars().next());
-        word.push_str(input.take_while(|c| !ends(c) && Some(c) != begun));
+        let more = input.take_while(|c| !ends(c) && Some(c) != begun);
+        word.push_str(more);
         let c = input.peek()?;
         if !ends(c) {
-            word.push(c);
-            input.advance(c.len_utf8());
+            // It may be what ends the call; if it was looked at and is not, it belongs to the word.
+            word.push_str(input.advance(if more.is_empty() { c.len_utf8() } else { 0 }));
             return Step::Continue(());
         }
         let word = std::mem::take(word);

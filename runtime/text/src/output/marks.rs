@@ -1,5 +1,7 @@
 //! The marks of a format: where they count, and what they mean.
 
+use std::collections::BTreeSet;
+
 use bantam_family_api::{CallSyntax, MessageHeader, Reasoning};
 
 use super::scan::{Match, gap, literal, name, sequence, tags};
@@ -13,8 +15,8 @@ pub(super) struct Marks {
     syntaxes: Vec<Syntax>,
     /// Where several begin at one place, the first counts.
     marks: Vec<Mark>,
-    /// Bytes that a mark begins with.
-    begins: Vec<bool>,
+    /// What they begin with.
+    begins: Vec<char>,
 }
 
 /// A mark.
@@ -90,10 +92,9 @@ impl Marks {
         let headers = header.iter().map(|header| Mark::new(Meaning::Header, Place::Message, tags(&header.before)));
         let hidden = hidden.iter().map(|text| Mark::new(Meaning::Hidden, Place::Anywhere, tags(text)));
         let marks: Vec<Mark> = closes.chain(opens).chain(calls).chain(headers).chain(hidden).collect();
-        let bare = syntaxes.iter().filter_map(Syntax::bare).filter_map(|c| u8::try_from(c).ok());
-        let firsts = marks.iter().filter_map(|mark| mark.tags.first()?.bytes().next()).chain(bare);
-        let mut begins = vec![false; 256];
-        firsts.for_each(|byte| begins[usize::from(byte)] = true);
+        let bare = syntaxes.iter().filter_map(Syntax::bare);
+        let begins = marks.iter().filter_map(|mark| mark.tags.first()?.chars().next()).chain(bare);
+        let begins = BTreeSet::from_iter(begins).into_iter().collect();
         Self { reasoning, header, syntaxes, marks, begins }
     }
 
@@ -103,8 +104,7 @@ impl Marks {
 
     /// Length of the text in front of whatever may be a mark.
     pub(super) fn plain(&self, text: &str) -> usize {
-        let begins = |byte: u8| self.begins.get(usize::from(byte)) == Some(&true);
-        text.bytes().position(begins).unwrap_or(text.len())
+        text.find(self.begins.as_slice()).unwrap_or(text.len())
     }
 
     /// Which of the marks that count here `text` begins with.

@@ -64,9 +64,8 @@ impl PythonReader {
                 }
                 sink.end();
                 self.state = State::Behind;
-                Step::Continue(())
+                Step::Break(if self.in_list { Read::Another } else { Read::Done })
             }
-            State::Behind if !self.in_list => Step::Break(Read::Done),
             State::Behind => {
                 let separator = input.visible()?;
                 input.advance(usize::from(matches!(separator, ',' | ']')));

@@ -67,13 +67,15 @@ pub(super) fn any_of<'t>(text: &str, tags: impl IntoIterator<Item = &'t String>)
 
 /// White space up to something visible, if it is not endless.
 pub(super) fn gap(text: &str) -> Match {
-    let length = text.len() - text.trim_ascii_start().len();
-    if length > LONGEST_GAP {
-        Match::No
-    } else if length == text.len() {
-        Match::Maybe
-    } else {
-        Match::Yes(length)
+    gap_of(text, |c| c.is_ascii_whitespace())
+}
+
+/// The same of other characters.
+pub(super) fn gap_of(text: &str, is_such: impl Fn(char) -> bool) -> Match {
+    match text.find(|c| !is_such(c)) {
+        Some(length) if length <= LONGEST_GAP => Match::Yes(length),
+        None if text.len() <= LONGEST_GAP => Match::Maybe,
+        _ => Match::No,
     }
 }
 
@@ -123,6 +125,8 @@ pub(super) fn read_name(input: &mut Input<'_>, name: &mut String, behind: &[Stri
 pub(super) enum Read {
     /// More text is needed.
     More,
+    /// A call is complete. Another may follow between the same marks.
+    Another,
     /// Nothing more belongs to it.
     Done,
     /// It is none, which is known before anything is told of it.

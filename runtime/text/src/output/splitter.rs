@@ -300,11 +300,17 @@ impl Splitter {
                 self.mode = Mode::Call(candidate);
                 return Step::Break(Read::More);
             }
-            (_, None) => self.begin(Mode::Content, Before::Call),
-            (_, Some(raw)) => {
+            (Read::Another, _) => {
+                self.begin(Mode::Content, Before::Call);
+                let text = Some(String::new());
+                self.mode = Mode::Call(Box::new(Candidate { text, reasoning: None, is_bare: false, ..*candidate }));
+            }
+            (Read::NotACall, Some(raw)) => {
                 self.mode = candidate.reasoning.map_or(Mode::Content, Mode::Reasoning);
                 self.absorb(&raw);
             }
+            // What is there of text stands between the calls and the marks.
+            (Read::Done | Read::NotACall, _) => self.begin(Mode::Content, Before::Call),
         }
         Step::Continue(())
     }

@@ -110,7 +110,7 @@ impl Syntax {
             Form::Tagged(tagged) => Box::new(TaggedReader::new(Arc::clone(tagged), tools)),
             Form::Named(named) => Box::new(NamedReader::new(named.clone(), close, tools)),
             Form::Python => Box::new(PythonReader::new(close, bare, tools)),
-            Form::Braced(quote) => Box::new(BracedReader::new(quote.clone(), tools)),
+            Form::Braced(quote) => Box::new(BracedReader::new(quote.clone(), close, tools)),
         }
     }
 }

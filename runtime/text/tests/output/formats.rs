@@ -9,7 +9,7 @@ use bantam_gguf::{Array, GgufFile, Value};
 use bantam_text::OutputFormat;
 
 /// Name of a format, the fixture whose family has it, and a template of such models.
-const FORMATS: [(&str, &str, &str); 17] = [
+const FORMATS: [(&str, &str, &str); 18] = [
     ("llama", "llama-dense", "meta-llama-Llama-3.1-8B-Instruct.jinja"),
     ("llama-distilled", "llama-dense", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja"),
     ("smollm2", "llama-dense", "SmolLM2-Instruct.jinja"),
@@ -26,6 +26,7 @@ const FORMATS: [(&str, &str, &str); 17] = [
     ("k2-horizon", "k2-horizon-dense", "k2-horizon.jinja"),
     ("muse-glimmer", "muse-glimmer-dense", "muse-glimmer.jinja"),
     ("nemotron", "nemotron_h_moe-nano", "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.jinja"),
+    ("nemotron-nano2", "nemotron_h_moe-nano", "NVIDIA-Nemotron-Nano-v2.jinja"),
     ("deepseek4", "deepseek4-within", "deepseek-ai-DeepSeek-V4.jinja"),
 ];
 
@@ -105,5 +106,76 @@ fn meta_array(array: &Array) -> MetaValue {
         Array::U64(numbers) => MetaValue::Array(numbers.iter().map(|&n| MetaValue::Uint(n)).collect()),
         Array::F32(numbers) => MetaValue::Array(numbers.iter().map(|&x| MetaValue::Float(x.into())).collect()),
         array => MetaValue::Omitted { r#type: array.element_type_name().into(), length: array.len() as u64 },
+    }
+}
+
+/// What a syntax of calls begins with.
+fn opening(calls: &CallSyntax) -> &str {
+    match calls {
+        CallSyntax::Json(calls) => &calls.open,
+        CallSyntax::Tagged(calls) => &calls.open,
+        CallSyntax::Named(calls) => &calls.open,
+        CallSyntax::Python { open, .. } | CallSyntax::Braced { open, .. } => open,
+    }
+}
+
+#[test]
+fn templates_say_what_their_models_write() {
+    let (hermes, function) = ("<tool_call>\n", "<tool_call>\n<function=");
+    let fenced = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>";
+    let k2_horizon = ["<ifm|think>\n", "<ifm|think_fast>\n", "<ifm|think_faster>\n"];
+    let expected: [(&str, &[&str], &[&str]); 19] = [
+        ("llama", &["", "<|python_tag|>"], &[]),
+        ("llama-distilled", &[hermes, fenced], &["<think>"]),
+        ("smollm2", &[hermes], &[]),
+        ("qwen2", &[hermes, function], &[]),
+        ("qwen2-distilled", &[hermes, fenced], &["<think>"]),
+        ("qwen3", &[hermes, function], &["<think>"]),
+        ("qwen3-coder", &[function, hermes], &[]),
+        ("qwen35", &[function], &["<think>"]),
+        ("qwen4exp", &[function], &["<think>"]),
+        ("gemma3", &[hermes], &[]),
+        ("gemma4", &["<|tool_call>call:"], &["<|channel>thought\n"]),
+        ("laguna", &["<tool_call>"], &["<think>"]),
+        ("ling", &["<tool_call>"], &["<think>"]),
+        ("k2-horizon", &["<ifm|tool_call>", "<ifm|tool_call>"], &k2_horizon),
+        ("muse-glimmer", &["<atem:invoke name=\""], &[" to=self<|message|>"]),
+        ("nemotron", &[function], &["<think>"]),
+        ("nemotron-nano2", &["<TOOLCALL>", function], &["<think>"]),
+        ("deepseek4", &["<｜DSML｜invoke name=\"", "<｜DSML｜invoke name=\""], &["<think>"]),
+        ("lfm2", &["<|tool_call_start|>"], &["<think>"]),
+    ];
+    assert_eq!(ALL.len(), expected.len());
+    for (name, calls, reasoning) in expected {
+        assert_eq!(format(name).calls().iter().map(opening).collect::<Vec<_>>(), calls, "{name}");
+        let opens: Vec<&str> = format(name).reasoning().iter().map(|pair| pair.open.as_str()).collect();
+        assert_eq!(opens, reasoning, "{name}");
+    }
+}
+
+#[test]
+fn without_a_template_a_family_speaks_for_itself() {
+    let format = OutputFormat::new(&chat("qwen3-dense"), None, false);
+    assert_eq!(format.reasoning().len(), 1);
+    assert_eq!(format.calls().iter().map(opening).collect::<Vec<_>>(), ["<tool_call>\n"]);
+    assert_eq!(OutputFormat::new(&chat("laguna-perhead"), None, true).stop_texts(), ["</assistant>"]);
+}
+
+#[test]
+fn control_tokens_that_are_parts_of_marks_are_told_from_others() {
+    for (name, marks, others) in [
+        ("gemma4", ["<|channel>", "<|\"|>", "<tool_call|>"], ["<turn|>", "<|tool_response>", ""]),
+        ("muse-glimmer", ["<|message|>", "<|eom|>", "<|start|>"], ["<|eot|>", "<|end_of_text|>", "<|patch|>"]),
+        ("lfm2", ["<|tool_call_start|>", "<|tool_call_end|>", "</think>"], ["<|im_end|>", "<|pad|>", "<|fim_pre|>"]),
+        (
+            "k2-horizon",
+            ["<ifm|arg_type>", "</ifm|tool_calls>", "<ifm|think>"],
+            ["<|ifm|im_end|>", "<ifm|tools>", "<s>"],
+        ),
+        ("deepseek4", ["｜DSML｜", "<think>", "</think>"], ["<｜User｜>", "<｜end▁of▁sentence｜>", "<｜fim▁hole｜>"]),
+        ("llama", ["<|python_tag|>"; 3], ["<|eot_id|>", "<|eom_id|>", "<|start_header_id|>"]),
+    ] {
+        assert!(marks.iter().all(|mark| format(name).is_mark(mark)), "{name}");
+        assert!(!others.iter().any(|other| format(name).is_mark(other)), "{name}");
     }
 }

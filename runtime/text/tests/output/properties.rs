@@ -1,11 +1,12 @@
 //! What holds for any output in any chunks.
 
+use bantam_text::Turn;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::cases;
 use crate::formats::{format, formats};
-use crate::support::{Part, split, tools};
+use crate::support::{split, tools};
 
 /// Texts to put into outputs: parts of marks, and what upsets readers.
 const SPLINTERS: [&str; 40] = [
@@ -60,6 +61,35 @@ fn any_case() -> impl Strategy<Value = (&'static str, &'static str, String)> {
     })
 }
 
+/// Prose and code that no format has marks in.
+fn any_words() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9.,;!?*_#&~$%@^+= \\n\\t\u{e9}\u{4e2d}\u{1f600}-]{1,20}"
+}
+
+/// Markup of other models, and of none.
+fn any_markup() -> impl Strategy<Value = String> {
+    let known = prop::sample::select(vec![
+        "<html>",
+        "</p>",
+        "<a href=\"x\">",
+        "<tool>",
+        "<thinking>",
+        "</answer>",
+        "[TOOL_CALLS]",
+        "<|im_sep|>",
+        "a < b",
+        "<function>",
+        "<tool_code>",
+        "{\"name\": \"lookup\"}",
+        "<<",
+        "<|",
+        "|>",
+        "[f(x)]",
+        "`<b>`",
+    ]);
+    prop_oneof![known.prop_map(str::to_owned), "[ a-z]{1,6}", "</?[a-z]{1,8}>"]
+}
+
 /// Changes a text: cuts out, puts in, doubles, ends early.
 fn mutate(text: &str, changes: &[(u8, Index, Index)]) -> String {
     let mut chars: Vec<char> = text.chars().collect();
@@ -94,8 +124,6 @@ fn characters(text: &str) -> impl Iterator<Item = &str> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
     #[test]
     fn chunks_make_no_difference(
         (name, prompt, output) in any_case(),
@@ -129,10 +157,28 @@ proptest! {
         let output = mutate(&output, &changes);
         // Where a model writes JSON itself it is passed on as it is.
         let is_ours = !["\"name\"", "<｜tool▁"].iter().any(|mark| output.contains(mark));
-        for call in split(format(name), &tools(), prompt, [output.as_str()]).into_iter().filter(|_| is_ours) {
-            let Part::Call(_, arguments) = call else { continue };
-            let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&arguments);
-            prop_assert!(read.is_ok(), "{arguments:?} of {output:?}");
+        let turn = Turn { parts: split(format(name), &tools(), prompt, [output.as_str()]) };
+        for call in turn.calls().filter(|call| call.complete && is_ours) {
+            let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&call.arguments);
+            prop_assert!(read.is_ok(), "{call:?} of {output:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_marks_stays_as_it_is(parts in prop::collection::vec(any_words(), 0..12)) {
+        let answer = parts.concat();
+        for format in formats() {
+            let turn = Turn { parts: split(format, &tools(), "", parts.iter().map(String::as_str)) };
+            prop_assert_eq!(turn.content(), answer.as_str());
+        }
+    }
+
+    #[test]
+    fn unknown_markup_is_kept_to_the_byte(words in prop::collection::vec(any_markup(), 1..12)) {
+        let answer = format!("So: {}.", words.concat());
+        for format in formats() {
+            let turn = Turn { parts: split(format, &tools(), "", characters(&answer)) };
+            prop_assert_eq!(turn.content(), answer.as_str());
         }
     }
 }

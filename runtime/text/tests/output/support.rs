@@ -1,20 +1,9 @@
 //! Recorded outputs, and how they are split.
 
-use bantam_text::{OutputFormat, Piece, Tool};
+use bantam_text::{Call, OutputFormat, Part, Piece, Tool, Turn};
 use serde_json::json;
 
 use crate::formats::format;
-
-/// What pieces hold together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    Reasoning(String),
-    Content(String),
-    /// A complete call.
-    Call(String, String),
-    /// One that was cut off.
-    Cut(String, String),
-}
 
 pub(crate) fn reasoning(text: &str) -> Part {
     Part::Reasoning(text.to_owned())
@@ -24,12 +13,14 @@ pub(crate) fn content(text: &str) -> Part {
     Part::Content(text.to_owned())
 }
 
+/// A complete call.
 pub(crate) fn call(name: &str, arguments: &str) -> Part {
-    Part::Call(name.to_owned(), arguments.to_owned())
+    Part::Call(Call { name: name.to_owned(), arguments: arguments.to_owned(), complete: true })
 }
 
+/// A call that was cut off.
 pub(crate) fn cut(name: &str, arguments: &str) -> Part {
-    Part::Cut(name.to_owned(), arguments.to_owned())
+    Part::Call(Call { name: name.to_owned(), arguments: arguments.to_owned(), complete: false })
 }
 
 /// A recorded output, and what it holds.
@@ -100,30 +91,18 @@ pub(crate) fn split<'c>(
 }
 
 fn join(pieces: Vec<Piece>) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut calls = 0;
+    let mut turn = Turn::default();
     for piece in pieces {
-        match (piece, parts.last_mut()) {
-            (Piece::Reasoning(more), Some(Part::Reasoning(text)))
-            | (Piece::Content(more), Some(Part::Content(text))) => text.push_str(&more),
-            (Piece::Reasoning(text), _) => parts.push(Part::Reasoning(text)),
-            (Piece::Content(text), _) => parts.push(Part::Content(text)),
-            (Piece::Call { index, name }, _) => {
-                assert_eq!(index, calls, "calls are numbered in their order");
-                calls += 1;
-                parts.push(Part::Cut(name, String::new()));
+        let calls = turn.calls().count();
+        let is_open = matches!(turn.parts.last(), Some(Part::Call(call)) if !call.complete);
+        match &piece {
+            Piece::Reasoning(text) | Piece::Content(text) => assert!(!text.is_empty(), "a piece says something"),
+            Piece::Call { index, .. } => assert_eq!(*index, calls, "calls are numbered in their order"),
+            Piece::Arguments { index, .. } | Piece::CallEnd { index } => {
+                assert!(is_open && index + 1 == calls, "{piece:?} belongs to no call: {turn:?}");
             }
-            (Piece::Arguments { index, json }, Some(Part::Cut(_, arguments))) => {
-                assert_eq!(index + 1, calls);
-                arguments.push_str(&json);
-            }
-            (Piece::CallEnd { index }, Some(part)) => {
-                assert_eq!(index + 1, calls);
-                let Part::Cut(name, arguments) = part else { panic!("a call ends that is not open: {part:?}") };
-                *part = Part::Call(std::mem::take(name), std::mem::take(arguments));
-            }
-            (piece, last) => panic!("{piece:?} behind {last:?}"),
         }
+        turn.add(piece);
     }
-    parts
+    turn.parts
 }

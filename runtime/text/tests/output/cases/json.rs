@@ -3,7 +3,7 @@
 use crate::support::{Case, behind, call, case, content, cut, reasoning};
 
 pub(super) fn cases() -> Vec<Case> {
-    [hermes(), broken(), quoted(), llama(), distilled()].concat()
+    [hermes(), broken(), listed(), quoted(), llama(), distilled()].concat()
 }
 
 fn hermes() -> Vec<Case> {
@@ -64,6 +64,19 @@ fn broken() -> Vec<Case> {
         case("qwen2", &format!("{head}{{\"word\": \"ebb\"}}"), [call("lookup", "{\"word\": \"ebb\"}")]),
         case("qwen2", &format!("{head}{{\"word\": \"ebb\"}}}}"), [call("lookup", "{\"word\": \"ebb\"}")]),
         case("qwen2", &format!("{head}{{\"word\": \"ebb\"}}\n</tool_call>"), [call("lookup", "{\"word\": \"ebb\"}")]),
+        // A brace too many, and calls between one pair of marks.
+        case("qwen2", &format!("{head}{{}}}}}}\n</tool_call>\nDone."), [call("lookup", "{}"), content("Done.")]),
+        case(
+            "qwen2",
+            &format!("{head}{{}}}}\n{{\"name\": \"fly\"}}\n</tool_call>"),
+            [call("lookup", "{}"), call("fly", "{}")],
+        ),
+        case("qwen2", &format!("{head}{{}}}} }} Done."), [call("lookup", "{}"), content("} Done.")]),
+        case(
+            "qwen2",
+            &format!("{head}{{}}}}\n{{\"x\": 1}} Done."),
+            [call("lookup", "{}"), content("{\"x\": 1} Done.")],
+        ),
         // A bracket is missing, a value is; the next call is read all the same.
         case(
             "qwen2",
@@ -94,6 +107,23 @@ fn broken() -> Vec<Case> {
         case("qwen2", "1 <", [content("1 <")]),
         case("qwen2", "<b", [content("<b")]),
         case("qwen3", "<think>\nHm.\n</thi", [reasoning("Hm.")]),
+    ]
+}
+
+fn listed() -> Vec<Case> {
+    let calls = "<TOOLCALL>[{\"name\": \"lookup\", \"arguments\": {\"word\": \"a\"}}, \
+        {\"name\": \"list_files\", \"arguments\": {}}]</TOOLCALL>";
+    let [first, second] = [call("lookup", "{\"word\": \"a\"}"), call("list_files", "{}")];
+    let thought = format!("Hm.\n</think>\n{calls}");
+    vec![
+        behind("nemotron-nano2", "<think>\n", &thought, [reasoning("Hm."), first.clone(), second.clone()]),
+        case("nemotron-nano2", &format!("{calls}\nDone."), [first, second, content("Done.")]),
+        case(
+            "nemotron-nano2",
+            "<TOOLCALL>[{\"name\": \"lookup\"}, {\"x\": 1}]</TOOLCALL>",
+            [call("lookup", "{}"), content(", {\"x\": 1}]</TOOLCALL>")],
+        ),
+        case("nemotron-nano2", "<TOOLCALL>[{\"name\": \"lookup\"}, {\"name", [call("lookup", "{}")]),
     ]
 }
 

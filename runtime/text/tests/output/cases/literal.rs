@@ -35,8 +35,9 @@ fn gemma() -> Vec<Case> {
         arguments("{at:07:30,t:hi there}", "{\"at\":\"07:30\",\"t\":\"hi there\"}"),
         arguments("{<|\"|>a<|\"|>:\"b, \\\"c\\\"\"}", "{\"a\":\"b, \\\"c\\\"\"}"),
         arguments("{a:,b}", "{\"a\":null,\"b\":null}"),
-        case("gemma4", "<|tool_call>call:f{a:[1,2}<tool_call|>", [cut("f", "{\"a\":[1,2]")]),
+        case("gemma4", "<|tool_call>call:f{a:[1,2}<tool_call|>Hm.", [cut("f", "{\"a\":[1,2]"), content("Hm.")]),
         case("gemma4", "<|tool_call>call:lookup{word:<|\"|>eb", [cut("lookup", "{\"word\":\"eb")]),
+        case("gemma4", "<|tool_call>call:f{a:x<y, b<tool_call|>Hm.", [cut("f", "{\"a\":\"x<y\""), content("Hm.")]),
         case("gemma4", "<|tool_call>call:look", []),
         case("gemma4", "<|tool_call>maybe", [content("<|tool_call>maybe")]),
     ]
@@ -93,6 +94,8 @@ fn lenient_python() -> Vec<Case> {
         case("lfm2", "[f(x=1)]", [content("[f(x=1)]")]),
         case("lfm2", "[look", [content("[look")]),
         case("lfm2", "<|tool_call_start|>[lookup(word='ebb'), look", [told.clone()]),
+        case("lfm2", "[lookup(word='ebb'), look", [told.clone()]),
+        case("lfm2", "[lookup(word='ebb'), and] so on", [told.clone(), content(", and] so on")]),
         case("lfm2", "<|tool_call_start|>[lookup(word='eb", [cut("lookup", "{\"word\":\"eb")]),
         case(
             "lfm2",

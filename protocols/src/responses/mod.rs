@@ -1,5 +1,6 @@
 //! OpenAI's Responses: answers made of items, which the server keeps and goes on from.
 
+mod archive;
 mod conversation;
 pub(crate) mod create;
 mod input;
@@ -11,6 +12,7 @@ mod store;
 pub(crate) mod stored;
 mod tools;
 
+pub(crate) use archive::Archive;
 pub(crate) use store::Store;
 
 /// A new name of something of this kind.

@@ -20,12 +20,22 @@ pub(crate) struct Store(Mutex<Shelf>);
 struct Shelf {
     kept: VecDeque<Kept>,
     bytes: usize,
+    /// How often what is kept has changed.
+    changes: u64,
+}
+
+/// A response that has ended, as it is saved.
+#[derive(Clone, Debug)]
+pub(super) struct Image {
+    pub(super) object: Arc<Value>,
+    pub(super) history: Vec<Arc<Value>>,
+    pub(super) input: Vec<Arc<Value>>,
 }
 
 #[derive(Debug)]
 struct Kept {
     id: String,
-    object: Value,
+    object: Arc<Value>,
     /// Items of the conversation before the request's, shared with the responses that it went on from.
     history: Vec<Arc<Value>>,
     input: Vec<Arc<Value>>,
@@ -43,11 +53,22 @@ impl Kept {
     }
 }
 
+impl Kept {
+    /// The same with its end.
+    fn ended(mut self, object: Arc<Value>) -> Self {
+        let output = object["output"].as_array();
+        self.output = output.into_iter().flatten().cloned().map(Arc::new).collect();
+        let items = self.input.iter().chain(&self.output).map(|item| size(item));
+        self.bytes = items.sum::<usize>() + size(&object);
+        Kept { object, stop: None, ..self }
+    }
+}
+
 /// What comes of asking to cancel a response.
 #[derive(Debug, PartialEq)]
 pub(super) enum Cancel {
     /// It is cancelled.
-    Done(Value),
+    Done(Arc<Value>),
     /// It has ended otherwise, with this status.
     Ended(String),
     Unknown,
@@ -63,14 +84,48 @@ impl Store {
     ) -> (Place, oneshot::Receiver<()>) {
         let (stop, stopped) = oneshot::channel();
         let id = object["id"].as_str().unwrap_or_default().to_owned();
-        let (object, output) = (object.clone(), Vec::new());
+        let (object, output) = (Arc::new(object.clone()), Vec::new());
         let kept = Kept { id: id.clone(), object, history, input, output, bytes: 0, stop: Some(stop) };
         store.lock().kept.push_back(kept);
         (Place { store: Arc::clone(store), id, closed: false }, stopped)
     }
 
-    pub(super) fn object(&self, id: &str) -> Option<Value> {
-        self.lock().find(id).map(|kept| kept.object.clone())
+    /// One with these responses.
+    pub(super) fn restored(images: Vec<Image>) -> Self {
+        let store = Store::default();
+        store.restore(images);
+        store
+    }
+
+    /// Adds these responses, but those that are none.
+    pub(super) fn restore(&self, images: Vec<Image>) {
+        let mut shelf = self.lock();
+        for Image { object, history, input } in images {
+            let Some(id) = object["id"].as_str().map(str::to_owned) else { continue };
+            let kept = Kept { id, object: Arc::default(), history, input, output: Vec::new(), bytes: 0, stop: None };
+            shelf.add(kept.ended(object));
+        }
+    }
+
+    /// The responses that have ended, oldest first.
+    pub(super) fn images(&self) -> Vec<Image> {
+        let shelf = self.lock();
+        let ended = shelf.kept.iter().filter(|kept| kept.stop.is_none());
+        let image = |kept: &Kept| Image {
+            object: Arc::clone(&kept.object),
+            history: kept.history.clone(),
+            input: kept.input.clone(),
+        };
+        ended.map(image).collect()
+    }
+
+    /// A number that is another one when what is kept has changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    pub(super) fn object(&self, id: &str) -> Option<Arc<Value>> {
+        self.lock().find(id).map(|kept| Arc::clone(&kept.object))
     }
 
     /// The items that the request came with.
@@ -107,24 +162,18 @@ impl Store {
         if let Some(stop) = kept.stop.take() {
             // Nobody listens only if it has just ended.
             let _ = stop.send(());
-            kept.object["status"] = "cancelled".into();
+            Arc::make_mut(&mut kept.object)["status"] = "cancelled".into();
         }
         match kept.object["status"].as_str() {
-            Some("cancelled") => Cancel::Done(kept.object.clone()),
+            Some("cancelled") => Cancel::Done(Arc::clone(&kept.object)),
             status => Cancel::Ended(status.unwrap_or_default().to_owned()),
         }
     }
 
     fn close(&self, id: &str, object: Value) {
         let mut shelf = self.lock();
-        let Some(kept) = shelf.kept.iter_mut().find(|kept| kept.id == id) else { return };
-        let output = object["output"].as_array();
-        kept.output = output.into_iter().flatten().cloned().map(Arc::new).collect();
-        let items = kept.input.iter().chain(&kept.output).map(|item| size(item));
-        kept.bytes = items.sum::<usize>() + size(&object);
-        (kept.object, kept.stop) = (object, None);
-        shelf.bytes += kept.bytes;
-        shelf.shrink();
+        let Some(begun) = shelf.remove(id) else { return };
+        shelf.add(begun.ended(Arc::new(object)));
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelf> {
@@ -141,7 +190,16 @@ impl Shelf {
         let at = self.kept.iter().position(|kept| kept.id == id)?;
         let removed = self.kept.remove(at)?;
         self.bytes -= removed.bytes;
+        self.changes += 1;
         Some(removed)
+    }
+
+    /// Adds a response that has ended, as the most recent one.
+    fn add(&mut self, ended: Kept) {
+        self.bytes += ended.bytes;
+        self.changes += 1;
+        self.kept.push_back(ended);
+        self.shrink();
     }
 
     /// Forgets the oldest that have ended until the rest fits.
@@ -255,10 +313,10 @@ mod tests {
         let (place, mut stopped) = Store::open(&store, &begun, Vec::new(), Vec::new());
         assert!(stopped.try_recv().is_err());
         let cancelled = json!({"id": "a", "status": "cancelled", "output": []});
-        assert_eq!(store.cancel("a"), Cancel::Done(cancelled.clone()));
+        assert_eq!(store.cancel("a"), Cancel::Done(Arc::new(cancelled.clone())));
         assert!(stopped.try_recv().is_ok());
         place.close(cancelled.clone());
-        assert_eq!(store.cancel("a"), Cancel::Done(cancelled));
+        assert_eq!(store.cancel("a"), Cancel::Done(Arc::new(cancelled)));
         keep(&store, "b", Vec::new(), "");
         assert_eq!(store.cancel("b"), Cancel::Ended("completed".into()));
         assert_eq!(store.cancel("c"), Cancel::Unknown);

@@ -25,7 +25,7 @@ pub(crate) async fn retrieve(State(app): State<App>, id: Id, options: Options) -
     if query(options)?.get("stream").is_some_and(|stream| stream == "true") {
         return Err(ApiError::bad_request("A response is streamed as it is made, not again").param("stream"));
     }
-    app.responses.object(&id).map(Json).ok_or_else(|| unknown(&id))
+    app.responses.object(&id).map(Arc::unwrap_or_clone).map(Json).ok_or_else(|| unknown(&id))
 }
 
 pub(crate) async fn delete(State(app): State<App>, id: Id) -> Result<Json<Value>, ApiError> {
@@ -39,7 +39,7 @@ pub(crate) async fn delete(State(app): State<App>, id: Id) -> Result<Json<Value>
 pub(crate) async fn cancel(State(app): State<App>, id: Id) -> Result<Json<Value>, ApiError> {
     let id = name(id)?;
     match app.responses.cancel(&id) {
-        Cancel::Done(object) => Ok(Json(object)),
+        Cancel::Done(object) => Ok(Json(Arc::unwrap_or_clone(object))),
         Cancel::Ended(status) => Err(ApiError::bad_request(format!("The response has ended: it is {status}"))),
         Cancel::Unknown => Err(unknown(&id)),
     }

@@ -23,6 +23,7 @@ use crate::config::ServerConfig;
 use crate::log::Log;
 use crate::metrics::Requests;
 use crate::normalize::Normalizer;
+use crate::responses::Archive;
 use connections::Connections;
 
 /// Why a server ended.
@@ -65,6 +66,8 @@ pub async fn serve(
     if !address.ip().is_loopback() && keys.is_empty() {
         log.line(format!("warning: everybody who can reach {address} can use this server; set a key with --api-key"));
     }
+    let archive = engine.config().cache_dir.as_deref().map(Archive::open);
+    let responses = Arc::new(archive.as_ref().map(Archive::read).unwrap_or_default());
     let app = Arc::new(AppState {
         engine: engine.clone(),
         log: Arc::clone(&log),
@@ -74,7 +77,7 @@ pub async fn serve(
         allowed_hosts: address.ip().is_loopback().then_some(config.allowed_hosts),
         model_aliases: config.model_aliases,
         live: Arc::default(),
-        responses: Arc::default(),
+        responses: Arc::clone(&responses),
         normalizer: Normalizer::new(config.normalize, config.total_tokens),
         transcripts: config.transcripts,
         strict_model: config.strict_model,
@@ -84,6 +87,8 @@ pub async fn serve(
     });
     let routers = routes::routers(&app, &config.cors_origin)?;
     let (stop, stopped) = watch::channel(false);
+    let save_every = engine.config().cache_save_every;
+    let saving = archive.map(|archive| tokio::spawn(archive.keep(responses, save_every, stopped.clone())));
     let connections = Connections::new(routers, config.max_connections, config.request_timeout);
     let accepting = tokio::spawn(connections.run(listener, stopped));
 
@@ -92,6 +97,9 @@ pub async fn serve(
     // Nobody listens only if the accepting task is gone, which is what is asked for.
     let _ = stop.send(true);
     let _ = accepting.await;
+    if let Some(saving) = saving {
+        let _ = saving.await;
+    }
     log.flush().await;
     outcome
 }

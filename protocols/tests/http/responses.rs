@@ -120,6 +120,21 @@ async fn what_is_not_to_be_kept_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_outlives_the_server_where_the_cache_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || Server::with(|engine, _| engine.cache_dir = Some(directory.path().to_owned()));
+    let server = start().await;
+    let told = create(&server, &json!({})).await;
+    server.stop().await.unwrap().unwrap();
+
+    let server = start().await;
+    let id = told["id"].as_str().unwrap();
+    assert_eq!(server.get(&format!("/v1/responses/{id}")).await.json(), told);
+    let second = create(&server, &json!({"input": "go on", "previous_response_id": id})).await;
+    assert!(second["usage"]["input_tokens"].as_u64() > told["usage"]["input_tokens"].as_u64());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn responses_in_the_background_are_asked_for_and_cancelled() {
     let server = Server::start().await;
     let asked = json!({"background": true, "max_output_tokens": 3000});

@@ -65,28 +65,33 @@ impl Archive {
         Store::restored(images)
     }
 
-    /// Saves what has changed every so often, and at the end, until this says that it is there.
-    pub(crate) async fn keep(self, store: Arc<Store>, every: Duration, mut stopped: watch::Receiver<bool>) {
-        if self.lock.is_none() {
-            return;
-        }
+    /// Saves what changes from now on every so often, and at the end, until this says that it is there.
+    pub(crate) fn keep(
+        self,
+        store: Arc<Store>,
+        every: Duration,
+        mut stopped: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send {
         let archive = Arc::new(self);
         let mut saved = store.changes();
-        loop {
-            // If nobody is left who could say so, this is the end.
-            let ends = tokio::time::timeout(every, stopped.wait_for(|stopped| *stopped)).await.is_ok();
-            let changes = store.changes();
-            if changes != saved {
-                let (archive, images) = (Arc::clone(&archive), store.images());
-                let written = tokio::task::spawn_blocking(move || archive.write(&images)).await;
-                if let Err(why) = written.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
-                    tracing::warn!("--cache-dir: the responses could not be saved: {why}");
+        async move {
+            let mut ends = archive.lock.is_none();
+            while !ends {
+                // If nobody is left who could say so, this is the end.
+                ends = tokio::time::timeout(every, stopped.wait_for(|stopped| *stopped)).await.is_ok();
+                let changes = store.changes();
+                if changes != saved {
+                    Arc::clone(&archive).save(store.images()).await;
+                    saved = changes;
                 }
-                saved = changes;
             }
-            if ends {
-                return;
-            }
+        }
+    }
+
+    async fn save(self: Arc<Self>, images: Vec<Image>) {
+        let written = tokio::task::spawn_blocking(move || self.write(&images)).await;
+        if let Err(why) = written.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
+            tracing::warn!("--cache-dir: the responses could not be saved: {why}");
         }
     }
 

@@ -76,6 +76,16 @@ impl ApiError {
         self
     }
 
+    /// The same with the fields' names of another protocol: each of these parts of a name becomes the other.
+    pub(crate) fn in_names(mut self, names: &[(&str, &str)]) -> Self {
+        if let Some(param) = self.param.take() {
+            let told = names.iter().fold(param.clone(), |told, (from, to)| told.replace(from, to));
+            self.message = self.message.replace(&format!("`{param}`"), &format!("`{told}`"));
+            self.param = Some(told);
+        }
+        self
+    }
+
     /// The error's class, as OpenAI names them.
     fn kind(&self) -> &'static str {
         match self.status {
@@ -175,6 +185,16 @@ mod tests {
             "type": "invalid_request_error", "code": null, "param": "messages[2].content",
         }});
         assert_eq!(error.body(), expected);
+    }
+
+    #[test]
+    fn fields_are_told_by_the_names_of_their_protocol() {
+        let field = "tools[1].function.parameters";
+        let error = ApiError::from(FieldError::new(field, "at #/properties/a cannot be kept"));
+        let told = error.in_names(&[("x", "y"), (".function.parameters", ".input_schema")]);
+        assert_eq!(told.param.as_deref(), Some("tools[1].input_schema"));
+        assert_eq!(told.message, "`tools[1].input_schema` at #/properties/a cannot be kept");
+        assert_eq!(ApiError::bad_request("x").in_names(&[("x", "y")]).message, "x");
     }
 
     #[test]

@@ -16,19 +16,32 @@ use crate::log::Arrival;
 
 const ENDPOINT: &str = "/v1/messages";
 
+/// What the chat API and the runtime call fields, and what they are called here.
+const NAMES: [(&str, &str); 5] = [
+    (".function.parameters", ".input_schema"),
+    (".function.name", ".name"),
+    ("response_format.json_schema", "output_config.format"),
+    ("response_format", "output_config.format"),
+    ("stop", "stop_sequences"),
+];
+
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(arrival): Extension<Arrival>,
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     let resident = app.model()?;
-    let MessagesRequest { model, stream, mut request } = MessagesRequest::read(&body)?;
+    let MessagesRequest { model, stream, default_budget, mut request } = MessagesRequest::read(&body)?;
     app.check_model(model, &resident)?;
     if let Prompt::Chat(chat) = &mut request.prompt {
         settle_thinking(chat, &resident);
     }
+    if resident.thinking_budget.is_none() {
+        request.reasoning_budget.get_or_insert(default_budget);
+    }
     let stamp = Stamp::new(&resident.name);
-    let answer = app.submit(ENDPOINT, arrival, request).await?.known_as(&app.live, &stamp.id);
+    let answer = app.submit(ENDPOINT, arrival, request).await.map_err(|error| error.in_names(&NAMES))?;
+    let answer = answer.known_as(&app.live, &stamp.id);
     if stream {
         let told = MessageStream::new(stamp, arrival.id(), answer.prompt_tokens());
         return Ok(answer.stream(told, app.sse_keepalive));

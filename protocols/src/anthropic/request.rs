@@ -11,14 +11,16 @@ use crate::fields::{Field, FieldError, Fields};
 
 /// Most texts that may end a generation.
 const MAX_STOPS: usize = 64;
-/// Most tokens that are thought where the client gives no budget; never more than half of the answer.
-const DEFAULT_BUDGET: usize = 2048;
+/// Most tokens that are thought where nobody gives a budget; never more than half of the answer.
+const MAX_DEFAULT_BUDGET: usize = 2048;
 
 /// A messages request.
 #[derive(Debug)]
 pub(super) struct MessagesRequest<'a> {
     pub(super) model: Option<&'a str>,
     pub(super) stream: bool,
+    /// Most tokens that are thought where neither the client nor the server has a limit, so that an answer comes.
+    pub(super) default_budget: usize,
     pub(super) request: Request,
 }
 
@@ -28,7 +30,6 @@ impl<'a> MessagesRequest<'a> {
         let max_tokens = fields.required("max_tokens")?.count(1, usize::MAX)?;
         let tools = Tools::read(&fields)?;
         let thinking = Thinking::read(&fields)?;
-        let budget = thinking.budget.unwrap_or((max_tokens / 2).clamp(1, DEFAULT_BUDGET));
         let request = Request {
             sampling: sampling(&fields)?,
             max_tokens: Some(max_tokens),
@@ -36,10 +37,15 @@ impl<'a> MessagesRequest<'a> {
             tool_choice: tools.choice,
             parallel_tool_calls: tools.parallel,
             response_format: format(&fields)?,
-            reasoning_budget: Some(budget),
+            reasoning_budget: thinking.budget,
             ..Request::new(Prompt::Chat(chat(&fields, tools.declared, thinking)?))
         };
-        Ok(MessagesRequest { model: fields.text("model")?, stream: fields.flag("stream")?.unwrap_or(false), request })
+        Ok(MessagesRequest {
+            model: fields.text("model")?,
+            stream: fields.flag("stream")?.unwrap_or(false),
+            default_budget: (max_tokens / 2).clamp(1, MAX_DEFAULT_BUDGET),
+            request,
+        })
     }
 }
 
@@ -168,24 +174,24 @@ mod tests {
     #[test]
     fn thinking_is_asked_for_and_has_an_end() {
         let cases = [
-            (json!({}), (None, None), 50),
-            (json!({"thinking": {"type": "disabled"}, "output_config": {"effort": "max"}}), (Some(false), None), 50),
-            (json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}), (Some(true), None), 1024),
-            (
-                json!({"thinking": {"type": "adaptive", "display": "omitted"}, "max_tokens": 32000}),
-                (Some(true), None),
-                2048,
-            ),
+            (json!({}), (None, None), None),
+            (json!({"thinking": {"type": "disabled"}, "output_config": {"effort": "max"}}), (Some(false), None), None),
+            (json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}), (Some(true), None), Some(1024)),
+            (json!({"thinking": {"type": "adaptive", "display": "omitted"}}), (Some(true), None), None),
             (
                 json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
                 (Some(true), Some("low")),
-                50,
+                None,
             ),
-            (json!({"output_config": {"effort": "xhigh"}, "max_tokens": 1}), (None, Some("xhigh")), 1),
+            (json!({"output_config": {"effort": "xhigh"}}), (None, Some("xhigh")), None),
         ];
         for (fields, expected, budget) in cases {
             let request = read(fields.clone()).unwrap();
-            assert_eq!((thinking(&request), request.reasoning_budget), (expected, Some(budget)), "{fields}");
+            assert_eq!((thinking(&request), request.reasoning_budget), (expected, budget), "{fields}");
+        }
+        for (max_tokens, budget) in [(1, 1), (100, 50), (32_000, 2048)] {
+            let body = with(json!({"max_tokens": max_tokens}));
+            assert_eq!(MessagesRequest::read(&body).unwrap().default_budget, budget);
         }
     }
 

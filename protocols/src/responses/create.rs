@@ -22,6 +22,15 @@ use crate::log::Arrival;
 
 const ENDPOINT: &str = "/v1/responses";
 
+/// What the chat API and the runtime call fields, and what they are called here.
+const NAMES: [(&str, &str); 5] = [
+    ("messages", "input"),
+    (".function.parameters", ".parameters"),
+    (".function.name", ".name"),
+    ("response_format.json_schema", "text.format"),
+    ("response_format", "text.format"),
+];
+
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(arrival): Extension<Arrival>,
@@ -36,7 +45,7 @@ pub(crate) async fn create(
         return Err(ApiError::bad_request("`background` needs `store` to be true").param("background"));
     }
     let object = begun(&new_id("resp"), &asked, &resident);
-    let answer = app.submit(ENDPOINT, arrival, asked.request).await.map_err(of_input)?;
+    let answer = app.submit(ENDPOINT, arrival, asked.request).await.map_err(|error| error.in_names(&NAMES))?;
     let answer = answer.known_as(&app.live, object["id"].as_str().unwrap_or_default());
     let (answer, place) = match asked.store {
         true => {
@@ -63,7 +72,7 @@ pub(crate) async fn input_tokens(State(app): State<App>, JsonBody(body): JsonBod
     let resident = app.model()?;
     let asked = read(&app, &body, &resident)?;
     let tokens = match asked.request.prompt {
-        Prompt::Chat(chat) if asked.asks => app.render(chat).await.map_err(of_input)?.1.len(),
+        Prompt::Chat(chat) if asked.asks => app.render(chat).await.map_err(|error| error.in_names(&NAMES))?.1.len(),
         _ => 0,
     };
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))
@@ -90,12 +99,4 @@ fn nothing(asked: &ResponsesRequest<'_>, resident: &Arc<ModelInfo>) -> Response 
     let mut told = progress.begun();
     told.extend(progress.end(&End::Empty));
     if asked.stream { told_at_once(told) } else { Json(progress.object()).into_response() }
-}
-
-/// The conversation is in `input` here.
-fn of_input(mut error: ApiError) -> ApiError {
-    if error.param.as_deref() == Some("messages") {
-        error.param = Some("input".to_owned());
-    }
-    error
 }

@@ -224,3 +224,21 @@ async fn who_speaks_the_protocol_finds_its_list_of_models() {
     assert_eq!(&send(server.address, "GET", "/v1/models/local", &version, b"").await.json(), model);
     assert_eq!(server.get("/v1/models").await.json()["object"], "list");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_kept_is_named_by_the_fields_of_the_protocol() {
+    let server = Server::start().await;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}});
+    let cases = [
+        (json!({"tools": [{"name": "f", "input_schema": schema}]}), "`tools[0].input_schema`"),
+        (
+            json!({"output_config": {"format": {"type": "json_schema", "schema": schema}}}),
+            "`output_config.format.schema`",
+        ),
+    ];
+    for (fields, field) in cases {
+        let reply = server.post("/v1/messages", &with(&fields)).await;
+        let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(reply.status == 400 && message.starts_with(field), "{}", reply.body);
+    }
+}

@@ -200,3 +200,17 @@ async fn faults_are_named_by_the_fields_of_this_route() {
     assert_eq!(server.get("/v1/responses/x/input_items").await.status, 404);
     assert_eq!(server.get("/v1/responses/x?stream=true").await.status, 400);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_kept_is_named_by_the_fields_of_this_route() {
+    let server = Server::start().await;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}});
+    let cases = [
+        (json!({"tools": [{"type": "function", "name": "f", "parameters": schema}]}), "tools[0].parameters"),
+        (json!({"text": {"format": {"type": "json_schema", "name": "x", "schema": schema}}}), "text.format.schema"),
+    ];
+    for (fields, param) in cases {
+        let reply = server.post("/v1/responses", &with(&fields)).await;
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{}", reply.body);
+    }
+}

@@ -4,13 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a bench ends where it cannot go on")]
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bantam_family_api::{CallSyntax, JsonCalls};
 use bantam_gguf::GgufFile;
 use bantam_grammar::{Grammar, ResponseFormat, Rules, Tool, ToolChoice, Vocabulary};
-use bantam_text::{Specials, Tokenizer, TokenizerSpec};
+use bantam_text::{Tokenizer, TokenizerSpec};
 use serde_json::{Value, json};
 
 fn main() {
@@ -27,11 +28,13 @@ fn measure(file: &Path) {
     let tokenizer = Tokenizer::new(spec).unwrap();
     let (build, vocabulary) = timed(|| Vocabulary::new(&tokenizer, &tokenizer.end_ids()).unwrap());
     println!("{}: {} tokens arranged in {build:.1?}", file.display(), tokenizer.vocab_size());
+    let ids = 0..u32::try_from(tokenizer.vocab_size()).unwrap();
+    let tokens: HashMap<&[u8], u32> = ids.map(|id| (tokenizer.token_bytes(id, true), id)).collect();
     for (name, rules, text) in cases() {
         let (first, grammar) = timed(|| vocabulary.compile(&rules).unwrap());
         let (again, _) = timed(|| vocabulary.compile(&rules).unwrap());
         let (start, _) = timed(|| grammar.guide());
-        let mut masks = masks(&tokenizer, &grammar, &text);
+        let mut masks = masks(&tokens, &grammar, &text);
         masks.sort();
         let at = |share: usize| masks[(masks.len() - 1) * share / 100];
         println!(
@@ -50,13 +53,21 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (begun.elapsed(), result)
 }
 
-/// What each mask takes while a model writes this text.
-fn masks(tokenizer: &Tokenizer, grammar: &Grammar, text: &str) -> Vec<Duration> {
+/// What each mask takes while a model writes this text, each time the longest token that it may.
+fn masks(tokens: &HashMap<&[u8], u32>, grammar: &Grammar, text: &str) -> Vec<Duration> {
     let mut guide = grammar.guide();
-    let mut times = Vec::new();
-    for token in tokenizer.encode(text, Specials::Plain).unwrap() {
-        times.push(timed(|| guide.mask().unwrap().is_some()).0);
-        guide.accept(token).unwrap();
+    let (mut times, mut rest) = (Vec::new(), text.as_bytes());
+    while !rest.is_empty() {
+        let (time, mask) = timed(|| guide.mask().unwrap().map(<[u32]>::to_vec));
+        let is_allowed = |id: u32| mask.as_ref().is_none_or(|mask| mask[id as usize / 32] >> (id % 32) & 1 == 1);
+        let longest = (1..=rest.len()).rev().find_map(|end| {
+            let id = tokens.get(&rest[..end]).copied().filter(|&id| is_allowed(id))?;
+            Some((id, end))
+        });
+        let (id, end) = longest.unwrap();
+        guide.accept(id).unwrap();
+        rest = &rest[end..];
+        times.push(time);
     }
     times
 }

@@ -8,7 +8,7 @@ use bantam_family_api::CallSyntax;
 use crate::calls::{self, Callable, Writer};
 use crate::lark::Lark;
 use crate::plan::{Meaning, Plan, Thought, Trigger, Zone};
-use crate::program::Program;
+use crate::program::{Program, Run};
 use crate::watch::Watch;
 use crate::{Grammar, GrammarError, Rules, ToolChoice, Vocabulary, crossing, response, schema};
 
@@ -16,13 +16,14 @@ pub(crate) fn compile(vocabulary: &Vocabulary, rules: &Rules) -> Result<Grammar,
     let tools = callable(rules)?;
     let only_calls = matches!(rules.choice, ToolChoice::Required | ToolChoice::Named(_));
     let held = held(vocabulary, rules, &tools, only_calls)?;
-    let triggers = triggers(vocabulary, rules, &tools)?;
+    let triggers = triggers(vocabulary, rules, &tools, held.as_ref())?;
     let fits = Fits { vocabulary, triggers: &triggers, held: held.as_ref() };
     let plan = Plan {
         thoughts: (0..rules.reasoning.len()).map(|number| fits.thought(rules, number)).collect(),
         starts_in: rules.starts_in_reasoning.filter(|&number| number < rules.reasoning.len()),
         budget: rules.reasoning_budget,
-        free: fits.free(rules),
+        // Where answers are held none is free.
+        free: if held.is_some() { Zone::default() } else { fits.free(rules) },
         only_calls,
         call_watch: Watch::new(&marks(&triggers)),
         max_call_tokens: rules.max_call_tokens,
@@ -75,36 +76,44 @@ fn held(
     })
 }
 
-/// What begins calls. Syntaxes that begin alike are told apart by what follows.
-fn triggers(vocabulary: &Vocabulary, rules: &Rules, tools: &[Callable]) -> Result<Vec<Trigger>, GrammarError> {
+/// What begins calls. Syntaxes that begin alike are told apart by what follows. In a held answer calls are part of that.
+fn triggers(
+    vocabulary: &Vocabulary,
+    rules: &Rules,
+    tools: &[Callable],
+    held: Option<&Arc<Program>>,
+) -> Result<Vec<Trigger>, GrammarError> {
     let mut by_mark: BTreeMap<String, Vec<&CallSyntax>> = BTreeMap::new();
     for syntax in rules.calls.iter().filter(|_| !tools.is_empty()) {
         for mark in calls::triggers(vocabulary, syntax) {
             by_mark.entry(mark).or_default().push(syntax);
         }
     }
-    by_mark.iter().map(|(mark, syntaxes)| trigger(vocabulary, rules, tools, mark, syntaxes)).collect()
+    let trigger = |(mark, syntaxes): (&String, &Vec<&CallSyntax>)| {
+        Ok(Trigger {
+            mark: mark.as_bytes().to_vec(),
+            only_first: syntaxes.iter().all(|syntax| calls::opens_the_turn(syntax)),
+            opening: vocabulary.spell(mark.as_bytes()),
+            program: held.map_or_else(|| call(vocabulary, rules, tools, syntaxes), |held| Ok(Arc::clone(held)))?,
+            is_last: !rules.parallel || syntaxes.iter().any(|syntax| calls::ends_the_turn(syntax)),
+        })
+    };
+    by_mark.iter().map(trigger).collect()
 }
 
-fn trigger(
+/// The program of a call, or of a block of them, in one of these syntaxes.
+fn call(
     vocabulary: &Vocabulary,
     rules: &Rules,
     tools: &[Callable],
-    mark: &str,
     syntaxes: &[&CallSyntax],
-) -> Result<Trigger, GrammarError> {
+) -> Result<Arc<Program>, GrammarError> {
     let mut lark = Lark::new(vocabulary);
     let mut writer = Writer::new(&mut lark);
     let options: Result<Vec<String>, GrammarError> =
         syntaxes.iter().map(|syntax| writer.one(syntax, tools, rules.parallel)).collect();
     let program = vocabulary.program(lark.finish(&options?.join(" | ")));
-    Ok(Trigger {
-        mark: mark.as_bytes().to_vec(),
-        only_first: syntaxes.iter().all(|syntax| calls::opens_the_turn(syntax)),
-        opening: vocabulary.spell(mark.as_bytes()),
-        program: program.map_err(|reason| refused_tool(tools).unwrap_or_else(|| GrammarError::new("tools", reason)))?,
-        is_last: !rules.parallel || syntaxes.iter().any(|syntax| calls::ends_the_turn(syntax)),
-    })
+    program.map_err(|reason| refused_tool(tools).unwrap_or_else(|| GrammarError::new("tools", reason)))
 }
 
 /// The first tool whose parameters the compiler refuses alone.
@@ -156,26 +165,45 @@ impl Fits<'_> {
     fn zone(&self, marks: &[(&[u8], Meaning)], more_to_come: bool) -> Zone {
         let (texts, meanings): (Vec<&[u8]>, Vec<Meaning>) = marks.iter().copied().unzip();
         let watch = Watch::new(&texts);
-        let allowed = more_to_come.then(|| {
+        let usual = more_to_come.then(|| {
             let mut allowed = self.vocabulary.all();
             allowed.sub(&self.vocabulary.only_ends());
             allowed
         });
-        let fits = |mark: usize, behind: &[u8]| meanings.get(mark).is_none_or(|meaning| self.fits(*meaning, behind));
-        let masks = crossing::masks(self.vocabulary, &watch, allowed.as_ref(), fits);
-        Zone::new(watch, meanings, masks)
+        let mut behind: Vec<Option<Behind>> = meanings.iter().map(|meaning| self.behind(*meaning)).collect();
+        let fits = |mark: usize, text: &[u8]| {
+            let behind = behind.get_mut(mark).and_then(Option::as_mut);
+            behind.is_none_or(|behind| behind.fits(self.vocabulary, text))
+        };
+        let masks = crossing::masks(self.vocabulary, &watch, usual.as_ref(), fits);
+        Zone::new(watch, meanings, usual, masks)
     }
 
-    /// Whether this text may stand behind a mark in one token with it.
-    fn fits(&self, meaning: Meaning, behind: &[u8]) -> bool {
-        let (program, opening, text) = match (meaning, self.held) {
-            (Meaning::Opens(_), _) | (Meaning::Closes, None) => return true,
-            (Meaning::Closes, Some(held)) => (held, &[][..], behind.trim_ascii_start()),
-            (Meaning::Calls(number), held) => match self.triggers.get(number) {
-                Some(trigger) => (held.unwrap_or(&trigger.program), trigger.opening.as_slice(), behind),
-                None => return true,
-            },
-        };
-        text.is_empty() || program.start().fits(&[opening, &self.vocabulary.spell(text)].concat())
+    /// What must follow a mark. None: anything.
+    fn behind(&self, meaning: Meaning) -> Option<Behind<'_>> {
+        match (meaning, self.held) {
+            (Meaning::Opens(_), _) | (Meaning::Closes, None) => None,
+            (Meaning::Closes, Some(held)) => Some(Behind { run: held.start(), opening: &[], skips_space: true }),
+            (Meaning::Calls(number), _) => {
+                let trigger = self.triggers.get(number)?;
+                Some(Behind { run: trigger.program.start(), opening: &trigger.opening, skips_space: false })
+            }
+        }
+    }
+}
+
+/// A grammar that begins at a mark.
+struct Behind<'a> {
+    run: Run,
+    /// The tokens of the mark, where the grammar has it too.
+    opening: &'a [u32],
+    skips_space: bool,
+}
+
+impl Behind<'_> {
+    /// Whether this text may stand behind the mark in one token with it.
+    fn fits(&mut self, vocabulary: &Vocabulary, text: &[u8]) -> bool {
+        let text = if self.skips_space { text.trim_ascii_start() } else { text };
+        text.is_empty() || self.run.fits(&[self.opening, &vocabulary.spell(text)].concat())
     }
 }

@@ -8,12 +8,12 @@ use toktrie::{SimpleVob, TokTrie, TrieNode};
 use crate::Vocabulary;
 use crate::watch::{Progress, Seen, Watch};
 
-/// For each progress of `watch` the tokens that `allowed` allows, where it does not allow all. `fits` says whether a text
-/// may stand behind a mark.
+/// For each progress of `watch` the tokens that are allowed, where they are not those of `usual`, or all without that.
+/// `fits` says whether a text may stand behind a mark.
 pub(crate) fn masks(
     vocabulary: &Vocabulary,
     watch: &Watch,
-    allowed: Option<&SimpleVob>,
+    usual: Option<&SimpleVob>,
     mut fits: impl FnMut(usize, &[u8]) -> bool,
 ) -> Vec<Option<SimpleVob>> {
     let around = around(vocabulary, watch);
@@ -21,16 +21,16 @@ pub(crate) fn masks(
         let mut forbidden = through(vocabulary.trie(), watch, progress);
         forbidden.extend_from_slice(&around);
         forbidden.retain(|&token| is_misfit(vocabulary, watch, progress, token, &mut fits));
-        without(vocabulary, allowed, &forbidden)
+        without(vocabulary, usual, &forbidden)
     };
     watch.all_progress().map(mask).collect()
 }
 
-fn without(vocabulary: &Vocabulary, allowed: Option<&SimpleVob>, forbidden: &[u32]) -> Option<SimpleVob> {
+fn without(vocabulary: &Vocabulary, usual: Option<&SimpleVob>, forbidden: &[u32]) -> Option<SimpleVob> {
     if forbidden.is_empty() {
-        return allowed.cloned();
+        return None;
     }
-    let mut mask = allowed.cloned().unwrap_or_else(|| vocabulary.all());
+    let mut mask = usual.cloned().unwrap_or_else(|| vocabulary.all());
     forbidden.iter().for_each(|&token| mask.disallow_token(token));
     Some(mask)
 }

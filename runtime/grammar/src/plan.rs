@@ -55,21 +55,30 @@ pub(crate) struct Thought {
 }
 
 /// Text that is free until a mark.
+#[derive(Default)]
 pub(crate) struct Zone {
     pub(crate) watch: Watch,
     /// What each of the watch's marks means.
     pub(crate) meanings: Vec<Meaning>,
-    /// By progress; none: everything is allowed.
+    /// What is allowed; none: everything.
+    usual: Option<SimpleVob>,
+    /// What is allowed instead, by progress.
     masks: Vec<Option<SimpleVob>>,
 }
 
 impl Zone {
-    pub(crate) fn new(watch: Watch, meanings: Vec<Meaning>, masks: Vec<Option<SimpleVob>>) -> Self {
-        Self { watch, meanings, masks }
+    pub(crate) fn new(
+        watch: Watch,
+        meanings: Vec<Meaning>,
+        usual: Option<SimpleVob>,
+        masks: Vec<Option<SimpleVob>>,
+    ) -> Self {
+        Self { watch, meanings, usual, masks }
     }
 
     pub(crate) fn mask(&self, progress: Progress) -> Option<&[u32]> {
-        self.masks.get(progress.index()).and_then(Option::as_ref).map(SimpleVob::as_slice)
+        let here = self.masks.get(progress.index()).and_then(Option::as_ref);
+        here.or(self.usual.as_ref()).map(SimpleVob::as_slice)
     }
 }
 

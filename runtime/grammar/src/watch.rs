@@ -28,7 +28,7 @@ pub(crate) enum Seen {
 }
 
 /// The marks that count at one place, as a trie of their prefixes with links to the longest suffix that is a prefix too.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Watch {
     marks: Vec<Vec<u8>>,
     nodes: Vec<Node>,

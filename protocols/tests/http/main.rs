@@ -8,6 +8,7 @@ mod client;
 mod control;
 mod exposition;
 mod families;
+mod fuzz;
 mod lifecycle;
 mod limits;
 mod load;

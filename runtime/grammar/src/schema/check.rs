@@ -112,9 +112,20 @@ pub(super) fn says_nothing(keyword: &str, value: &Value) -> bool {
     match keyword {
         "uniqueItems" => *value == Value::Bool(false),
         "unevaluatedItems" | "unevaluatedProperties" => *value == Value::Bool(true),
+        "propertyNames" => is_any_text(value),
         "dependencies" | "dependentRequired" | "dependentSchemas" => value.as_object().is_some_and(Map::is_empty),
         _ => false,
     }
+}
+
+/// Whether a schema takes every name of a property: names are texts.
+fn is_any_text(schema: &Value) -> bool {
+    let says_nothing = |(keyword, value): (&String, &Value)| match keyword.as_str() {
+        "type" => value == "string",
+        "title" | "description" | "$comment" => true,
+        _ => false,
+    };
+    schema == true || schema.as_object().is_some_and(|schema| schema.iter().all(says_nothing))
 }
 
 /// A grammar counts members, and a name may come twice: so it can make sure of one undeclared name, not of several.
@@ -153,4 +164,22 @@ fn reference<'a>(
 
 fn excerpt(value: &Value) -> String {
     value.to_string().chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_that_may_be_any_text_are_no_restriction() {
+        for any in [json!(true), json!({}), json!({"type": "string"}), json!({"type": "string", "description": "a name"})] {
+            assert_eq!(check(&json!({"type": "object", "propertyNames": any})), Ok(()), "{any}");
+        }
+        for some in [json!(false), json!({"pattern": "^a"}), json!({"type": "string", "maxLength": 3})] {
+            let fault = check(&json!({"properties": {"x": {"propertyNames": some}}})).unwrap_err();
+            assert!(format!("{fault:?}").contains("propertyNames"), "{fault:?}");
+        }
+    }
 }

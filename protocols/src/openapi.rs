@@ -125,11 +125,12 @@ fn operation(route: &Route) -> Value {
 }
 
 fn schemas() -> Value {
+    let part = json!({"type": "object", "required": ["type", "text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}});
     let message = json!({
-        "type": "object", "required": ["role"],
+        "type": "object", "required": ["role", "content"],
         "properties": {
-            "role": {"type": "string"},
-            "content": {"type": ["string", "array", "null"]},
+            "role": {"enum": ["system", "user", "assistant"]},
+            "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": part}]},
             "reasoning_content": {"type": ["string", "null"]},
             "tool_calls": {"type": ["array", "null"], "items": {"type": "object"}},
             "tool_call_id": {"type": ["string", "null"]},

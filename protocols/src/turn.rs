@@ -1,3 +1,0 @@
-//! The turn that an answer comes to.
-
-pub(crate) use bantam_runtime::engine::{Call, Turn};

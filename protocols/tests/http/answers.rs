@@ -1,8 +1,9 @@
 //! What successful generations answer with.
 
+use bantam_protocols::TranscriptConfig;
 use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::server::{Server, until};
 
 fn chat() -> Value {
     json!({
@@ -202,4 +203,32 @@ async fn several_answers_differ_by_seed_and_the_first_is_the_one_alone() {
     assert!(!of(0).is_empty() && of(0) == of(1));
     let refused = server.post("/v1/completions", &with(completion(), &json!({"n": 100}))).await;
     assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("n")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transcript_has_what_was_sent_what_was_seen_and_what_came_back() {
+    for prompts in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("transcripts");
+        let config = TranscriptConfig { directory: directory.clone(), prompts };
+        let server = Server::with(|_, server| server.transcripts = Some(config)).await;
+        let told = whole(&server, "/v1/chat/completions", &chat()).await;
+        let rendered = server.post("/apply-template", &chat()).await.json()["prompt"].clone();
+        stream(&server, "/v1/chat/completions", chat()).await;
+        server.post("/v1/chat/completions", &json!({"messages": 3})).await;
+        let read = || -> Vec<Value> {
+            let files = std::fs::read_dir(&directory).into_iter().flatten().map(|file| file.unwrap().path());
+            files.filter_map(|file| serde_json::from_slice(&std::fs::read(file).unwrap()).ok()).collect()
+        };
+        until("both are written", || async { read().len() == 2 }).await;
+        let transcripts = read();
+        let one = transcripts.iter().find(|transcript| transcript["answer"].is_object()).unwrap();
+        assert_eq!((&one["request"], &one["answer"], &one["status"]), (&chat(), &told, &json!(200)));
+        match prompts {
+            true => assert_eq!(one["prompts"], json!([rendered])),
+            false => assert_eq!(one["prompts"][0]["bytes"], rendered.as_str().unwrap().len()),
+        }
+        let other = transcripts.iter().find(|transcript| transcript["answer"].is_string()).unwrap();
+        assert!(other["answer"].as_str().unwrap().ends_with("data: [DONE]\n\n"));
+    }
 }

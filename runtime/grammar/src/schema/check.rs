@@ -174,7 +174,9 @@ mod tests {
 
     #[test]
     fn names_that_may_be_any_text_are_no_restriction() {
-        for any in [json!(true), json!({}), json!({"type": "string"}), json!({"type": "string", "description": "a name"})] {
+        for any in
+            [json!(true), json!({}), json!({"type": "string"}), json!({"type": "string", "description": "a name"})]
+        {
             assert_eq!(check(&json!({"type": "object", "propertyNames": any})), Ok(()), "{any}");
         }
         for some in [json!(false), json!({"pattern": "^a"}), json!({"type": "string", "maxLength": 3})] {

@@ -294,3 +294,33 @@ fn a_call_that_becomes_too_long_is_cut() {
         assert!(Model::allows(guide.mask().unwrap(), model.end));
     }
 }
+
+#[test]
+fn a_token_that_goes_on_behind_a_mark_is_allowed_only_where_the_call_does() {
+    let model = smollm();
+    let [open, close, name] = ["<tool_call>\n", "\n</tool_call>", "name"].map(Into::into);
+    let syntax = CallSyntax::Json(JsonCalls { block: None, open, close, name, arguments: vec!["arguments".into()] });
+    let mut guide = model.compile(&rules(&syntax, ToolChoice::Auto)).guide();
+    for token in spellings(model, "See <tool_call")[1].clone() {
+        assert!(guide.mask().unwrap().is_none());
+        guide.accept(token).unwrap();
+    }
+    let mask = guide.mask().unwrap().map(<[u32]>::to_vec);
+    let size = u32::try_from(model.tokenizer.vocab_size()).unwrap();
+    let through = (0..size).filter(|&id| model.tokenizer.token_bytes(id, false).starts_with(b">"));
+    let (mut taken, mut refused) = (0, 0);
+    for token in through {
+        match guide.accept(token) {
+            Ok(()) => {
+                taken += 1;
+                guide.rewind(1).unwrap();
+                assert!(Model::allows(mask.as_deref(), token));
+            }
+            Err(_) => {
+                refused += 1;
+                assert!(!Model::allows(mask.as_deref(), token));
+            }
+        }
+    }
+    assert!(taken > 0 && refused > 10, "{taken} taken, {refused} refused");
+}

@@ -58,7 +58,7 @@ pub(crate) struct GenerateArgs {
 impl GenerateArgs {
     fn request(&self) -> Request {
         let prompt = if self.raw { Prompt::Text(self.prompt.clone()) } else { Prompt::Chat(self.chat()) };
-        Request { max_tokens: self.max_tokens, ..Request::new(prompt) }
+        Request { max_tokens: self.max_tokens, plain: true, ..Request::new(prompt) }
     }
 
     fn chat(&self) -> ChatPrompt {

@@ -71,8 +71,13 @@ async fn answer(engine: &Engine, messages: &[Value], max_tokens: usize) -> Resul
     let chat = ChatPrompt { messages: messages.to_vec(), kwargs, ..ChatPrompt::default() };
     let sampling = SamplingOverrides { temperature: Some(0.0), ..SamplingOverrides::default() };
     let start = Instant::now();
-    let request =
-        Request { sampling, max_tokens: Some(max_tokens), ignore_eos: true, ..Request::new(Prompt::Chat(chat)) };
+    let request = Request {
+        sampling,
+        max_tokens: Some(max_tokens),
+        ignore_eos: true,
+        plain: true,
+        ..Request::new(Prompt::Chat(chat))
+    };
     let mut generation = engine.submit(request).await.map_err(|e| CliError::Failed(format!("--chat: {e}")))?;
     let (mut first, mut text) = (None, String::new());
     while let Some(event) = generation.next().await {

@@ -24,11 +24,13 @@ pub(super) struct Asked {
 impl Asked {
     pub(super) fn of(request: &Request) -> Self {
         let tools = match &request.prompt {
-            Prompt::Chat(chat) if request.tool_choice != ToolChoice::None => chat.tools.as_deref().unwrap_or_default(),
+            Prompt::Chat(chat) if request.tool_choice != ToolChoice::None && !request.plain => {
+                chat.tools.as_deref().unwrap_or_default()
+            }
             _ => &[],
         };
         Asked {
-            is_chat: matches!(request.prompt, Prompt::Chat(_)),
+            is_chat: matches!(request.prompt, Prompt::Chat(_)) && !request.plain,
             tools: tools.iter().map(tool).collect(),
             choice: request.tool_choice.clone(),
             parallel: request.parallel_tool_calls,
@@ -56,6 +58,9 @@ impl Asked {
     /// Stop texts that cannot be looked for.
     pub(super) fn speech(&self, info: &ModelInfo, stops: Vec<String>) -> Result<Speech, Refusal> {
         let plain = plain(info, stops)?;
+        if !self.is_chat {
+            return Ok(plain);
+        }
         Ok(Speech {
             decoder: plain.decoder.showing(info.marks.clone()),
             ends: matcher(info.output.stop_texts().to_vec())?,

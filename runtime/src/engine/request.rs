@@ -59,6 +59,8 @@ pub struct Request {
     pub parallel_tool_calls: bool,
     /// What form the answer must have.
     pub response_format: ResponseFormat,
+    /// Whether all of the answer is text, as the model writes it, instead of being taken apart.
+    pub plain: bool,
     /// Whether the generation is to tell the text of its prompt.
     pub keep_prompt: bool,
     /// Most tokens that the model may think; `None`: the server's `--thinking-budget`.
@@ -81,6 +83,7 @@ impl Request {
             parallel_tool_calls: true,
             response_format: ResponseFormat::Text,
             reasoning_budget: None,
+            plain: false,
             keep_prompt: false,
         }
     }

@@ -23,19 +23,14 @@ struct Rule {
     place: Where,
     /// A text without which the rule has nothing to do.
     marker: &'static str,
-    pattern: LazyLock<Regex>,
+    /// None: it is no regular expression, which a test makes sure of.
+    pattern: LazyLock<Option<Regex>>,
     instead: &'static str,
 }
 
 macro_rules! rule {
     ($place:expr, $marker:literal, $pattern:literal, $instead:literal) => {
-        Rule {
-            place: $place,
-            marker: $marker,
-            #[expect(clippy::unwrap_used, reason = "a test compiles every pattern of the table")]
-            pattern: LazyLock::new(|| Regex::new($pattern).unwrap()),
-            instead: $instead,
-        }
+        Rule { place: $place, marker: $marker, pattern: LazyLock::new(|| Regex::new($pattern).ok()), instead: $instead }
     };
 }
 
@@ -111,8 +106,9 @@ impl Normalizer {
 
     fn rewrite(&self, text: &mut String, is_system: bool) {
         for rule in &self.rules {
-            if (is_system || rule.place == Where::Anywhere) && text.contains(rule.marker) {
-                *text = rule.pattern.replace_all(text, rule.instead).into_owned();
+            let concerns = (is_system || rule.place == Where::Anywhere) && text.contains(rule.marker);
+            if let Some(pattern) = rule.pattern.as_ref().filter(|_| concerns) {
+                *text = pattern.replace_all(text, rule.instead).into_owned();
             }
         }
     }
@@ -152,6 +148,11 @@ mod tests {
             assert_eq!(one[0]["content"][1]["text"], "You are an agent.");
             assert_eq!(one[1]["content"] == "Go on.", total != TotalTokens::Freeze);
         }
+    }
+
+    #[test]
+    fn every_pattern_is_one() {
+        assert!([&BILLING, &PINNED_TOTAL, &STRIPPED_TOTAL, &USAGE].iter().all(|rule| rule.pattern.is_some()));
     }
 
     #[test]

@@ -37,7 +37,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     Generate(generate::GenerateArgs),
     Inspect(inspect::InspectArgs),
     Tokenize(tokenize::TokenizeArgs),
@@ -51,7 +51,7 @@ enum Command {
 impl Command {
     fn run(self) -> Result<(), CliError> {
         match self {
-            Command::Serve(args) => serve::run(args),
+            Command::Serve(args) => serve::run(*args),
             Command::Generate(args) => generate::run(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Tokenize(args) => tokenize::run(&args),

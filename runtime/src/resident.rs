@@ -109,6 +109,7 @@ fn enter_weights(config: &EngineConfig, bytes: u64, owner: &str, ledger: &mut Le
 }
 
 /// What runs the steps.
+#[derive(Clone, Copy)]
 struct Computes {
     backend: &'static str,
     threads: usize,

@@ -73,7 +73,7 @@ pub(crate) async fn chat_completions(
     let resident = app.model()?;
     let ChatRequest { model, delivery, logprobs, n, request } = ChatRequest::read(&body)?;
     app.check_model(model, &resident)?;
-    let answers = app.submit_all(ENDPOINT, arrival, options::variants(request, n)).await?;
+    let answers = app.submit_all(ENDPOINT, arrival, options::variants(&request, n)).await?;
     let stamp = Stamp::new("chatcmpl", &resident.name);
     let answers = answers.into_iter().map(|answer| answer.known_as(&app.live, &stamp.id));
     let answers: Vec<_> = answers.map(|answer| answer.with_progress(delivery.progress, &app.engine)).collect();

@@ -98,7 +98,7 @@ pub(crate) async fn completions(
     let resident = app.model()?;
     let CompletionsRequest { model, delivery, logprobs, echo, n, requests } = CompletionsRequest::read(&body)?;
     app.check_model(model, &resident)?;
-    let requests = requests.into_iter().flat_map(|request| options::variants(request, n)).collect();
+    let requests = requests.iter().flat_map(|request| options::variants(request, n)).collect();
     let answers = app.submit_all(ENDPOINT, arrival, requests).await?;
     let answers = answers.into_iter().map(|answer| answer.with_progress(delivery.progress, &app.engine)).collect();
     let stamp = Stamp::new("cmpl", &resident.name);

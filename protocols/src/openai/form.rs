@@ -6,8 +6,11 @@ use serde_json::{Value, json};
 
 use crate::fields::{Field, FieldError, Fields};
 
+/// How a field that asks for a form is read.
+type Read = fn(&Field<'_>) -> Result<ResponseFormat, FieldError>;
+
 /// Fields with one form each, and how they are read.
-const FORMS: [(&str, fn(&Field<'_>) -> Result<ResponseFormat, FieldError>); 10] = [
+const FORMS: [(&str, Read); 10] = [
     ("response_format", response_format),
     ("structured_outputs", structured_outputs),
     ("json_schema", schema),
@@ -62,7 +65,7 @@ fn response_format(field: &Field<'_>) -> Result<ResponseFormat, FieldError> {
 /// vLLM's object with one of these fields.
 fn structured_outputs(field: &Field<'_>) -> Result<ResponseFormat, FieldError> {
     let given = field.object()?;
-    let named = [("json", schema as fn(&Field<'_>) -> _), ("regex", regex), ("choice", choice), ("grammar", grammar)];
+    let named = [("json", schema as Read), ("regex", regex), ("choice", choice), ("grammar", grammar)];
     if given.flag("json_object")?.unwrap_or(false) {
         return Ok(ResponseFormat::JsonObject);
     }

@@ -45,7 +45,7 @@ pub(super) fn n(fields: &Fields<'_>) -> Result<usize, FieldError> {
 }
 
 /// `n` requests for the same, of which each draws differently.
-pub(super) fn variants(request: Request, n: usize) -> Vec<Request> {
+pub(super) fn variants(request: &Request, n: usize) -> Vec<Request> {
     let variant = |index: usize| {
         let mut request = request.clone();
         request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(index as u64));

@@ -69,7 +69,7 @@ fn add_item(events: &mut Vec<Event>, item: &Value) {
     match item["type"].as_str() {
         Some("function_call") => events.push(call_of(&item["call_id"], &item["name"], &item["arguments"])),
         Some("function_call_output") => {
-            events.push(Event::Result { id: word(&item["call_id"]), text: text_of(&item["output"]), failed: false })
+            events.push(Event::Result { id: word(&item["call_id"]), text: text_of(&item["output"]), failed: false });
         }
         _ => add_text(events, &item["content"]),
     }

@@ -18,8 +18,10 @@ mod vocabulary;
 mod watch;
 
 pub use ask::{ResponseFormat, ToolChoice};
+pub use bantam_text::Tool;
 pub use error::{GrammarError, GuideError, VocabularyError};
 pub use guide::Guide;
 pub use plan::Grammar;
-pub use rules::{Rules, Tool};
+pub use rules::Rules;
+pub use schema::relaxed;
 pub use vocabulary::Vocabulary;

@@ -1,18 +1,9 @@
 //! What a request allows, as the grammar is told it.
 
 use bantam_family_api::{CallSyntax, Reasoning};
-use serde_json::Value;
+use bantam_text::Tool;
 
 use crate::{ResponseFormat, ToolChoice};
-
-/// A tool that may be called.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tool {
-    /// Its name.
-    pub name: String,
-    /// JSON schema of the object of its arguments; null: it takes none.
-    pub parameters: Value,
-}
 
 /// Everything that a request and its model's format say about an answer's form.
 #[derive(Clone, Debug, Default, PartialEq)]

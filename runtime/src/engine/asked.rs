@@ -1,6 +1,6 @@
 //! What a request asks of an answer's form: how it is read, and what its tokens are held to.
 
-use bantam_grammar::{GrammarError, Guide, ResponseFormat, Rules, ToolChoice};
+use bantam_grammar::{GrammarError, Guide, ResponseFormat, Rules, ToolChoice, relaxed};
 use bantam_text::{Segment, StopMatcher, Tool};
 use serde_json::{Value, json};
 
@@ -99,14 +99,7 @@ impl Asked {
             starts_in_reasoning,
             reasoning_budget: self.reasoning_budget.or(info.thinking_budget),
             calls: if holds_calls { info.output.calls().to_vec() } else { Vec::new() },
-            tools: if holds_calls {
-                self.tools
-                    .into_iter()
-                    .map(|tool| bantam_grammar::Tool { name: tool.name, parameters: tool.parameters })
-                    .collect()
-            } else {
-                Vec::new()
-            },
+            tools: if holds_calls { self.tools } else { Vec::new() },
             choice: self.choice,
             parallel: self.parallel,
             max_call_tokens: info.rules.max_call_tokens,
@@ -136,14 +129,16 @@ fn matcher(stops: Vec<String>) -> Result<StopMatcher, Refusal> {
     StopMatcher::new(stops).map_err(|e| prepare::invalid("stop", format!("cannot be matched: {e}")))
 }
 
-/// A tool as the chat API declares it. One without parameters takes none.
+/// A tool as the chat API declares it. One without parameters takes none; one that is not strict looks after some of its
+/// schema by itself.
 fn tool(declared: &Value) -> Tool {
     let function = declared.get("function").unwrap_or(declared);
     Tool {
         name: function["name"].as_str().unwrap_or_default().to_owned(),
         parameters: match &function["parameters"] {
             Value::Null => json!({"type": "object", "properties": {}}),
-            given => given.clone(),
+            given if function["strict"] == true => given.clone(),
+            given => relaxed(given),
         },
     }
 }

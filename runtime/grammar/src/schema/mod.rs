@@ -7,12 +7,14 @@
 mod check;
 mod locate;
 mod prepare;
+mod relax;
 mod relocate;
 mod walk;
 
 use serde_json::{Value, json};
 
 use crate::GrammarError;
+pub use relax::relaxed;
 pub(crate) use relocate::{part, within};
 pub(crate) use walk::{escaped, pointed_at};
 

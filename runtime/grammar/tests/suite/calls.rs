@@ -124,8 +124,7 @@ fn speaks_of_marks(value: &Value) -> bool {
 /// The calls of a text as the runtime reads them.
 fn split(text: &str, syntax: &CallSyntax) -> Vec<(String, Value)> {
     let format = ChatFormat { calls: vec![syntax.clone()], ..ChatFormat::default() };
-    let tools: Vec<bantam_text::Tool> =
-        tools().into_iter().map(|Tool { name, parameters }| bantam_text::Tool { name, parameters }).collect();
+    let tools = tools();
     let mut splitter = OutputFormat::new(&format, None, true).splitter(&tools, "");
     let mut turn = Turn::default();
     splitter.push(text).into_iter().chain(splitter.finish()).for_each(|piece| turn.add(piece));

@@ -215,10 +215,11 @@ async fn a_call_that_must_be_is_made_and_no_second_where_one_is_allowed() {
     let one = server.post("/v1/chat/completions", &ask(json!({"parallel_tool_calls": false}))).await.json();
     assert_eq!(one["choices"][0]["message"]["tool_calls"].as_array().map(Vec::len), Some(1), "{one}");
     for choice in [json!("required"), json!({"type": "function", "function": {"name": "look"}})] {
-        acting.say("No.");
+        acting.say("<think>No.");
         let told =
             server.post("/v1/chat/completions", &ask(json!({"tool_choice": choice, "max_tokens": 300}))).await.json();
         assert_eq!(told["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "look", "{told}");
+        assert_eq!(told["usage"]["completion_tokens_details"]["reasoning_tokens"], 0, "thinking is off: {told}");
     }
     acting.say(HERMES);
     let told = server.post("/v1/chat/completions", &ask(json!({"tool_choice": "none"}))).await.json();
@@ -268,4 +269,26 @@ async fn others_end_the_thinking_of_an_answer_under_way() {
     let text = String::from_utf8_lossy(&seen);
     assert!(text.contains("\"content\":\"H\""), "the answer goes on");
     assert_eq!(server.post(&path, &json!({})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_family_thinks_speaks_and_calls_in_the_words_of_responses() {
+    for (model, says, reasoning, content, held) in freely_and_held() {
+        let acting = Acting::of(model, |config| config.rules.calls = held).await;
+        let server = Server::around(acting.engine.clone(), |_| {}).await;
+        acting.say(&says);
+        let tool = json!({"type": "function", "name": "look", "description": "Looks.", "parameters": schema()});
+        let body = json!({"input": "Where?", "temperature": 0, "reasoning": {"effort": "high"}, "tools": [tool]});
+        let reply = server.post("/v1/responses", &body).await;
+        assert_eq!(reply.status, 200, "{model}: {}", reply.body);
+        let told = reply.json();
+        let items = told["output"].as_array().unwrap();
+        let of = |kind: &str| items.iter().find(|item| item["type"] == kind);
+        let text = |kind: &str| of(kind).map_or("", |item| item["content"][0]["text"].as_str().unwrap());
+        assert_eq!((text("reasoning"), text("message")), (reasoning, content), "{model}: {told}");
+        let call = of("function_call").unwrap_or_else(|| panic!("{model}: {told}"));
+        let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!((&call["name"], &arguments), (&json!("look"), &json!({"at": "here", "n": 2})), "{model}");
+        assert_eq!(told["status"], "completed", "{model}");
+    }
 }

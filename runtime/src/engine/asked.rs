@@ -1,10 +1,10 @@
 //! What a request asks of an answer's form: how it is read, and what its tokens are held to.
 
 use bantam_grammar::{GrammarError, Guide, ResponseFormat, Rules, ToolChoice, relaxed};
-use bantam_text::{Segment, StopMatcher, Tool};
+use bantam_text::{EFFORT_LEVELS, Segment, StopMatcher, Tool};
 use serde_json::{Value, json};
 
-use super::{ModelInfo, Prompt, Refusal, Request, prepare};
+use super::{ChatPrompt, ModelInfo, Prompt, Refusal, Request, prepare};
 use crate::actors::speech::Speech;
 
 /// Bytes at the end of a prompt that show whether an answer begins within thinking.
@@ -13,6 +13,8 @@ const PROMPT_END: usize = 256;
 /// What a request asks for.
 pub(super) struct Asked {
     is_chat: bool,
+    /// Whether thinking was not turned off.
+    may_think: bool,
     tools: Vec<Tool>,
     choice: ToolChoice,
     parallel: bool,
@@ -31,6 +33,7 @@ impl Asked {
         };
         Asked {
             is_chat: matches!(request.prompt, Prompt::Chat(_)) && !request.plain,
+            may_think: matches!(&request.prompt, Prompt::Chat(chat) if !is_off(chat)),
             tools: tools.iter().map(tool).collect(),
             choice: request.tool_choice.clone(),
             parallel: request.parallel_tool_calls,
@@ -90,8 +93,11 @@ impl Asked {
     }
 
     fn rules(self, info: &ModelInfo) -> Rules {
-        let reasoning = if self.is_chat { info.output.reasoning().to_vec() } else { Vec::new() };
         let end = self.prompt_end.trim_end();
+        let marks = if self.is_chat { info.output.reasoning() } else { &[] };
+        let is_inside = marks.iter().any(|marks| end.ends_with(marks.open.trim_end()));
+        // Templates without a switch begin it all the same.
+        let reasoning = if self.may_think || is_inside { marks.to_vec() } else { Vec::new() };
         let holds_calls = info.rules.calls && !self.tools.is_empty();
         let starts_in_reasoning = reasoning.iter().position(|marks| end.ends_with(marks.open.trim_end()));
         Rules {
@@ -105,6 +111,14 @@ impl Asked {
             max_call_tokens: info.rules.max_call_tokens,
             response: if info.rules.responses { self.response } else { ResponseFormat::Text },
         }
+    }
+}
+
+/// Whether a conversation asks not to think.
+fn is_off(chat: &ChatPrompt) -> bool {
+    match &chat.effort {
+        Some(effort) => effort == EFFORT_LEVELS[0],
+        None => chat.thinking == Some(false),
     }
 }
 

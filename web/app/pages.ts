@@ -1,0 +1,25 @@
+/** The pages, one row each. A new page needs a row here and nothing else. */
+
+import { type LucideIcon, MessageSquare } from "lucide-react";
+import { type ComponentType, type LazyExoticComponent, lazy } from "react";
+import type { Props } from "./api/props";
+
+export interface PageProps {
+    /** What stands after the page's name in the address. */
+    rest: string;
+}
+
+export interface Page {
+    /** Its name in the address: `#/path`. */
+    path: string;
+    title: string;
+    icon: LucideIcon;
+    /** The page itself; the module's default export, loaded when it is first shown. */
+    view: LazyExoticComponent<ComponentType<PageProps>>;
+    /** Whether the navigation has it, given what the server tells of itself. Absent: always. */
+    shown?: (props: Props | undefined) => boolean;
+}
+
+export const pages: readonly Page[] = [
+    { path: "chat", title: "Chat", icon: MessageSquare, view: lazy(() => import("./chat/ChatPage")) },
+];

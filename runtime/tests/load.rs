@@ -171,6 +171,7 @@ fn metadata_reaches_families_whatever_integer_type_it_has() {
         .key("x.a", Value::I64(7))
         .key("x.b", Value::U8(7))
         .key("x.c", Value::I8(-7));
+    writer.key("x.latin", Value::String(b"caf\xe9".to_vec().into()));
     writer.key("x.flags", vec![true, false]).key("x.tokens", tokens).key("x.widths", vec![3_i32, -1]);
     writer.tensor_f32("t", &[2, 3], &[0.0; 6]);
     let checkpoint = checkpoint(&GgufFile::from_bytes("x.gguf", writer.to_bytes()).unwrap()).unwrap();
@@ -181,6 +182,7 @@ fn metadata_reaches_families_whatever_integer_type_it_has() {
     );
     assert_eq!(value("x.flags"), MetaValue::Array(vec![MetaValue::Bool(true), MetaValue::Bool(false)]));
     assert_eq!(value("x.widths"), MetaValue::Array(vec![MetaValue::Uint(3), MetaValue::Int(-1)]));
+    assert_eq!(value("x.latin"), MetaValue::Bytes(b"caf\xe9".to_vec()));
     assert_eq!(value("x.tokens"), MetaValue::Omitted { r#type: "string".into(), length: 1025 });
     assert_eq!(checkpoint.tensors["t"].shape, [3, 2]);
 }

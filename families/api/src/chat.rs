@@ -31,6 +31,9 @@ pub struct ChatFormat {
     /// How tools are called, the usual syntax first; none: the model was not taught to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallSyntax>,
+    /// Kinds of syntax that a plugin named and that nobody here knows: such calls stay text.
+    #[serde(skip)]
+    pub unknown_calls: Vec<String>,
 }
 
 /// The header of a message, which says to whom it goes: `before RECIPIENT behind`.
@@ -95,6 +98,11 @@ pub enum CallSyntax {
         /// Stands before and behind a text, in which nothing is escaped.
         quote: String,
     },
+}
+
+impl CallSyntax {
+    /// Names of the kinds, as JSON has them.
+    pub const KINDS: &[&str] = &["json", "tagged", "named", "python", "braced"];
 }
 
 /// Calls as JSON objects.

@@ -2,31 +2,40 @@
 
 use std::{collections::BTreeMap, fmt::Display};
 
+use bantam_graph::json::digits;
 use serde::{Deserialize, Serialize};
 
-use crate::FamilyError;
+use crate::{
+    FamilyError,
+    wire::{base64, float},
+};
 
 /// A metadata value. Long arrays (vocabularies) are left out of what families get: only their type and length stay.
+///
+/// Its JSON form names the kind and loses nothing: `{"uint":"7"}`, `{"float":1e-5}`, `{"text":"silu"}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum MetaValue {
     /// true or false.
     Bool(bool),
-    /// An integer of 0 or more.
-    Uint(u64),
-    /// A negative integer.
-    Int(i64),
-    /// A number.
-    Float(f64),
+    /// An integer of 0 or more. In JSON a string of digits.
+    Uint(#[serde(with = "digits")] u64),
+    /// A negative integer. In JSON a string of digits.
+    Int(#[serde(with = "digits")] i64),
+    /// A number. In JSON `"inf"`, `"-inf"` and `"nan"` where it is none.
+    Float(#[serde(with = "float")] f64),
     /// Text.
     Text(String),
+    /// Text that is not UTF-8, byte by byte. In JSON as base64.
+    Bytes(#[serde(with = "base64")] Vec<u8>),
     /// A short array.
     Array(Vec<MetaValue>),
     /// A long array.
     Omitted {
         /// Type of its elements.
         r#type: String,
-        /// Number of them.
+        /// Number of them. In JSON a string of digits.
+        #[serde(with = "digits")]
         length: u64,
     },
 }
@@ -39,6 +48,7 @@ impl MetaValue {
             MetaValue::Int(v) => format!("the integer {v}"),
             MetaValue::Float(v) => format!("the number {v}"),
             MetaValue::Text(v) => format!("the text {v:?}"),
+            MetaValue::Bytes(v) => format!("text that is not UTF-8, \"{}\"", v.escape_ascii()),
             MetaValue::Array(v) => format!("an array of {}: [{}]", v.len(), MetaValue::first_of(v)),
             MetaValue::Omitted { length, .. } => format!("an array of {length}"),
         }
@@ -58,6 +68,7 @@ impl MetaValue {
             MetaValue::Int(v) => v.to_string(),
             MetaValue::Float(v) => v.to_string(),
             MetaValue::Text(v) => format!("{v:?}"),
+            MetaValue::Bytes(v) => format!("\"{}\"", v.escape_ascii()),
             MetaValue::Array(_) | MetaValue::Omitted { .. } => "[…]".into(),
         }
     }

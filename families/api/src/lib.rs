@@ -1,12 +1,14 @@
 //! What a model family is: given a checkpoint's metadata and tensor list, it describes the model as graphs.
 //!
 //! Everything that crosses this boundary is plain data ([`Checkpoint`] in, [`Model`] out) and has a JSON form, so a family
-//! can live in the tree or in a plugin. A family contains no kernels, no threads, no `unsafe`, and does no I/O.
+//! can live in the tree or in a plugin ([`wire`] is what crosses to that). A family contains no kernels, no threads, no `unsafe`, and does no I/O.
 
 mod chat;
 mod checkpoint;
 mod draft;
 mod import;
+mod tokenizer;
+pub mod wire;
 
 pub use chat::{
     ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, MessageHeader, NamedCalls, Reasoning, TaggedCalls,
@@ -14,6 +16,7 @@ pub use chat::{
 pub use checkpoint::{AxisOrder, Checkpoint, Fields, MetaValue, TensorMeta};
 pub use draft::{Draft, DraftMethod};
 pub use import::{HfCheckpoint, Import};
+pub use tokenizer::{PreTokenizer, TokenizerHints, TokenizerModel};
 
 use bantam_graph::{Graph, GraphError};
 use serde::{Deserialize, Serialize};
@@ -98,6 +101,9 @@ pub struct Model {
     pub draft: Option<Draft>,
     /// How the model marks the parts of its turns.
     pub chat: ChatFormat,
+    /// What its files do not say of the tokenizer, if that is anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<TokenizerHints>,
 }
 
 /// A model family.

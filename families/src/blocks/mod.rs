@@ -60,7 +60,7 @@ pub(crate) fn described(
     let architecture = checkpoint.architecture.clone();
     match serde_json::to_value(config) {
         Ok(serde_json::Value::Object(config)) => {
-            Ok(Model { architecture, config, context_length, text, draft: None, chat })
+            Ok(Model { architecture, config, context_length, text, draft: None, chat, tokenizer: None })
         }
         Ok(other) => Err(FamilyError::Unsupported(format!("the configuration is no JSON object: {other}"))),
         Err(e) => Err(FamilyError::Unsupported(format!("the configuration has no JSON form: {e}"))),

@@ -6,6 +6,8 @@ mod chats;
 mod config;
 mod described;
 mod drafts;
+#[path = "../../../kernels/graph/tests/suite/everything.rs"]
+mod everything;
 mod golden;
 mod hostile;
 mod imports;
@@ -13,3 +15,4 @@ mod interpreter;
 mod layouts;
 mod mixers;
 mod support;
+mod wire;

@@ -80,5 +80,8 @@ fn signed(n: impl Into<i64>) -> MetaValue {
 }
 
 fn text(bytes: &[u8]) -> MetaValue {
-    MetaValue::Text(String::from_utf8_lossy(bytes).into_owned())
+    match str::from_utf8(bytes) {
+        Ok(text) => MetaValue::Text(text.into()),
+        Err(_) => MetaValue::Bytes(bytes.into()),
+    }
 }

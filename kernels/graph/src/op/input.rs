@@ -72,7 +72,8 @@ pub struct NgramHash {
     pub ids: Vec<String>,
     /// The token that n-grams do not reach across; also what stands for a token before the first.
     pub boundary: u32,
-    /// `m`: one per place.
+    /// `m`: one per place. In JSON, strings of digits.
+    #[serde(with = "crate::json::digits::list")]
     pub multipliers: Vec<u64>,
     /// One per entry of the result.
     pub heads: Vec<HashHead>,

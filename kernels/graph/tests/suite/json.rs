@@ -40,7 +40,37 @@ fn an_attribute_that_is_not_known_is_refused_wherever_it_stands() {
     for at in objects {
         let mut changed = value.clone();
         changed.pointer_mut(&at).unwrap().as_object_mut().unwrap().insert("surprise".into(), json!(1));
-        assert!(matches!(read(&changed), Err(GraphError::Json(_))), "an attribute at `{at}` was ignored");
+        let refusal = read(&changed).unwrap_err();
+        assert!(matches!(refusal, GraphError::Json(_)), "an attribute at `{at}` was ignored");
+        assert!(refusal.to_string().contains("`surprise`"), "{at}: {refusal}");
+    }
+}
+
+#[test]
+fn a_refusal_says_where() {
+    let refusal = |at: &str, key: &str, new: Value| {
+        let mut value = json::to_value(&everything()).unwrap();
+        value.pointer_mut(at).unwrap().as_object_mut().unwrap().insert(key.into(), new);
+        read(&value).unwrap_err().to_string()
+    };
+    let unknown = refusal("/graph/nodes/0/op", "surprise", json!({}));
+    assert!(
+        unknown.contains("nodes[0].op: expected an object of one key, found the keys `input`, `surprise`"),
+        "{unknown}"
+    );
+    let number = refusal("/graph/nodes/5/op/ngram_hash", "multipliers", json!([1, 2]));
+    assert!(number.contains("nodes[5].op.ngram_hash.multipliers[0]: invalid type: integer"), "{number}");
+}
+
+#[test]
+fn integers_of_64_bits_are_strings_of_digits() {
+    let graph = everything();
+    let value = json::to_value(&graph).unwrap();
+    assert_eq!(value["graph"]["nodes"][5]["op"]["ngram_hash"]["multipliers"][1], json!("18446744073709551615"));
+    for text in ["", "+1", "01", "-1", "18446744073709551616", "1.0"] {
+        let mut value = value.clone();
+        value["graph"]["nodes"][5]["op"]["ngram_hash"]["multipliers"][1] = json!(text);
+        assert!(read(&value).unwrap_err().to_string().contains("as a string of digits"), "{text}");
     }
 }
 

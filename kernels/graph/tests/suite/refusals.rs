@@ -29,7 +29,7 @@ fn every_attribute_is_checked() {
         ("hidden", "/source/hidden/index", json!(1), "numbered from 0"),
         ("starts", "/source/strided_positions/stride", json!(8), "1 integers a row over Strided { stride: 4 }"),
         ("ngrams", "/ids", json!([]), "no ids to hash"),
-        ("ngrams", "/multipliers", json!([1]), "1 multipliers for 2 places"),
+        ("ngrams", "/multipliers", json!(["1"]), "1 multipliers for 2 places"),
         ("ngrams", "/heads/0/order", json!(3), "expected 1 to 2 tokens"),
         ("ngrams", "/heads/0/rows", json!(0), "expected 1 to 2 tokens"),
         ("ngrams", "/heads/1/offset", json!(u32::MAX - 1), "rows within 32 bits"),

@@ -2,6 +2,11 @@
 //!
 //! Unknown ops, and unknown attributes of ops, states and weights, are refused: ignoring one makes a model silently wrong.
 
+pub mod digits;
+mod strict;
+
+pub use strict::read;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Graph, GraphError, check};
@@ -39,7 +44,7 @@ pub fn from_slice(bytes: &[u8]) -> Result<Graph, GraphError> {
     if outer.bantam_graph != VERSION {
         return Err(GraphError::Version { found: outer.bantam_graph, expected: VERSION });
     }
-    let graph: Graph = serde_json::from_value(outer.graph).map_err(|e| GraphError::Json(e.to_string()))?;
+    let graph: Graph = read(&outer.graph).map_err(GraphError::Json)?;
     check(&graph)?;
     Ok(graph)
 }

@@ -1,0 +1,55 @@
+//! What crosses between Bantam and a family plugin: bytes that hold JSON.
+//!
+//! A plugin answers two questions: who it is ([`Description`]) and what a checkpoint is ([`BuildRequest`] to
+//! [`BuildAnswer`]). [`description`] and [`answer`] do a plugin's whole work for a [`crate::Family`].
+//!
+//! Each message is an object with the version beside one other key. Nothing that is not known is passed over: an ignored
+//! attribute would make a model silently wrong. The one exception is a kind of call syntax, whose calls then stay text.
+
+pub(crate) mod base64;
+mod build;
+mod error;
+pub(crate) mod float;
+mod introduction;
+mod serve;
+
+pub use build::{BuildAnswer, BuildRequest};
+pub use error::WireError;
+pub use introduction::Description;
+pub use serve::{answer, description};
+
+use serde_json::Value;
+
+/// Version of the functions that a plugin exports and of the JSON that they take and give.
+pub const ABI: u32 = 0;
+
+/// Why bytes are not the message that they should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// They are no JSON.
+    #[error("no JSON: {0}")]
+    NoJson(String),
+    /// Another version.
+    #[error("version {found} of `bantam_plugin`, expected {ABI}: build the plugin with the SDK of this version")]
+    Version {
+        /// Found.
+        found: String,
+    },
+    /// Something is missing, of another type, or not known.
+    #[error("{0}")]
+    Content(String),
+}
+
+/// The JSON in these bytes, if it is of this version.
+fn of_this_version(bytes: &[u8]) -> Result<Value, Malformed> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| Malformed::NoJson(error.to_string()))?;
+    match value.get("bantam_plugin") {
+        Some(version) if *version == ABI => Ok(value),
+        Some(other) => Err(Malformed::Version { found: other.to_string() }),
+        None => Err(Malformed::Content("expected an object with a key `bantam_plugin`, the version".into())),
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Malformed> {
+    bantam_graph::json::read(value).map_err(Malformed::Content)
+}

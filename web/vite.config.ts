@@ -33,6 +33,13 @@ export default defineConfig({
         manifest: "manifest.json",
         reportCompressedSize: false,
         chunkSizeWarningLimit: 2000,
+        rolldownOptions: {
+            output: {
+                // Scripts have one ending, by which the server tells their type.
+                assetFileNames: ({ names }) =>
+                    names[0]?.endsWith(".mjs") ? "assets/[name]-[hash].js" : "assets/[name]-[hash][extname]",
+            },
+        },
     },
     worker: { format: "es" },
     server: { proxy },

@@ -4,6 +4,7 @@ import styles from "./App.module.css";
 import { useServerPolling } from "./api/server";
 import { pages } from "./pages";
 import { useRoute } from "./router";
+import { BarContext } from "./shell/bar";
 import { KeyDialog } from "./shell/KeyDialog";
 import { useNarrow } from "./shell/narrow";
 import { ServerBanner } from "./shell/ServerBanner";
@@ -17,6 +18,7 @@ export function App() {
     useServerPolling();
     const narrow = useNarrow();
     const [open, setOpen] = useState(false);
+    const [bar, setBar] = useState<HTMLElement | null>(null);
     const route = useRoute();
     const page = pages.find((page) => page.path === route.page);
     const close = () => setOpen(false);
@@ -43,15 +45,17 @@ export function App() {
                             aria-expanded={open}
                         />
                         {page && page.path !== "chat" && <span className={styles.title}>{page.title}</span>}
-                        <div id="bar" className={styles.slot} />
+                        <div ref={setBar} className={styles.slot} />
                     </div>
                 )}
                 <div className={styles.page}>
-                    <Guard key={route.page}>
-                        <Suspense fallback={<p className={styles.loading}>Loading…</p>}>
-                            {page ? <page.view rest={route.rest} /> : <Unknown />}
-                        </Suspense>
-                    </Guard>
+                    <BarContext value={narrow ? bar : null}>
+                        <Guard key={route.page}>
+                            <Suspense fallback={<p className={styles.loading}>Loading…</p>}>
+                                {page ? <page.view rest={route.rest} /> : <Unknown />}
+                            </Suspense>
+                        </Guard>
+                    </BarContext>
                 </div>
             </main>
             <KeyDialog />

@@ -1,6 +1,6 @@
 /** Every request of the page to its server goes through here: the key, the errors, the recording. */
 
-import { ApiError, asApiError, errorFrom } from "./errors";
+import { ApiError, asApiError, errorFrom, streamCut } from "./errors";
 import { apiKey, askForKey } from "./key";
 import { type Recorded, recorder } from "./recorder";
 import { readSse, type SseFrame } from "./sse";
@@ -119,7 +119,7 @@ export async function* requestSse(path: string, options: RequestOptions): AsyncG
     } catch (failure) {
         end(record, failure);
         if (options.signal?.aborted) throw failure;
-        throw new ApiError("The connection ended before the answer did.", { code: "stream_cut" });
+        throw streamCut();
     } finally {
         if (record && record.duration === undefined) end(record, "ended by the page");
     }

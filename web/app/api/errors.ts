@@ -56,6 +56,11 @@ function advice(error: ApiError): string {
     return "Change the request and send again.";
 }
 
+/** A stream that ended without saying so: the server is gone, or the way to it. */
+export function streamCut(): ApiError {
+    return new ApiError("The connection ended before the answer did.", { code: "stream_cut" });
+}
+
 /** Any failure as one that can be shown. */
 export function asApiError(failure: unknown): ApiError {
     if (failure instanceof ApiError) return failure;

@@ -1,0 +1,70 @@
+import { ArrowDown } from "lucide-react";
+import type { Message } from "../db/types";
+import type { Settings } from "../settings/settings";
+import { IconButton } from "../ui/Button";
+import { Lazy } from "../ui/Lazy";
+import { useStore } from "../ui/store";
+import { AnswerView } from "./AnswerView";
+import styles from "./MessageList.module.css";
+import { QuestionView } from "./QuestionView";
+import { runs } from "./runs";
+import type { Shown } from "./useConversation";
+import { useStick } from "./useStick";
+
+/** The messages of the shown branch; those far from the screen keep only their room. */
+export function MessageList({ shown }: { shown: Shown }) {
+    const { conversation, tree, path } = shown;
+    const { scroller, content, atEnd, toEnd } = useStick(conversation.id);
+    const running = useStore(runs);
+    return (
+        <div className={styles.frame}>
+            {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the conversation is scrolled by the keyboard too. */}
+            <section ref={scroller} className={styles.scroller} tabIndex={0} aria-label="Conversation">
+                <div ref={content} className={styles.column}>
+                    {path.map((message, index) =>
+                        message.role === "tool" ? null : (
+                            <Lazy
+                                key={message.id}
+                                estimate={estimate(message)}
+                                pinned={running.has(message.id) || index >= path.length - 2}
+                            >
+                                <One
+                                    message={message}
+                                    siblings={tree.siblings(message)}
+                                    next={path[index + 1]}
+                                    answered={path[index + 2] !== undefined}
+                                    settings={conversation.settings}
+                                />
+                            </Lazy>
+                        ),
+                    )}
+                </div>
+            </section>
+            {!atEnd && (
+                <div className={styles.jump}>
+                    <IconButton label="To the newest" icon={ArrowDown} onClick={toEnd} />
+                </div>
+            )}
+        </div>
+    );
+}
+
+interface OneProps {
+    message: Message;
+    siblings: readonly Message[];
+    next: Message | undefined;
+    answered: boolean;
+    settings: Settings;
+}
+
+function One({ message, siblings, next, answered, settings }: OneProps) {
+    if (message.role === "user") return <QuestionView message={message} siblings={siblings} />;
+    const results = next?.role === "tool" ? next : undefined;
+    return <AnswerView {...{ message, siblings, results, settings }} answered={results ? answered : false} />;
+}
+
+/** About how high a message is, before it was seen. */
+function estimate(message: Message): number {
+    const characters = message.parts.reduce((sum, part) => sum + (part.kind === "text" ? part.text.length : 80), 0);
+    return 80 + characters / 3;
+}

@@ -1,1 +1,0 @@
-import{n as e}from"./index-CZLiHGB-.js";var t=e();function n({rest:e}){return(0,t.jsx)(`p`,{children:e||`New chat`})}export{n as default};

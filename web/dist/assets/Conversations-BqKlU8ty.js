@@ -1,1 +1,0 @@
-import{n as e,r as t,t as n}from"./index-CZLiHGB-.js";var r=e();function i({onLeave:e}){return(0,r.jsx)(n,{onClick:()=>{t(`chat`),e()},children:`New chat`})}export{i as default};

@@ -270,12 +270,6 @@ function Footer({ message, info, siblings, onEdit }: FooterProps) {
     return (
         <footer className={styles.footer}>
             <Siblings message={message} siblings={siblings} />
-            <div className={styles.actions}>
-                <CopyButton label="Copy the answer" text={() => textOf(message.parts)} />
-                <IconButton label="Retry" icon={RotateCcw} small onClick={() => void retry(message)} />
-                <IconButton label="Edit the answer" icon={Pencil} small onClick={onEdit} />
-                <IconButton label="Delete from here" icon={Trash2} small onClick={() => void remove(message)} />
-            </div>
             {figures.length > 0 && (
                 <span className={styles.figures} title={info?.model}>
                     {figures.map((figure) => (
@@ -285,6 +279,12 @@ function Footer({ message, info, siblings, onEdit }: FooterProps) {
                     ))}
                 </span>
             )}
+            <div className={styles.actions}>
+                <CopyButton label="Copy the answer" text={() => textOf(message.parts)} />
+                <IconButton label="Retry" icon={RotateCcw} small onClick={() => void retry(message)} />
+                <IconButton label="Edit the answer" icon={Pencil} small onClick={onEdit} />
+                <IconButton label="Delete from here" icon={Trash2} small onClick={() => void remove(message)} />
+            </div>
         </footer>
     );
 }

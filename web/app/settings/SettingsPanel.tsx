@@ -28,7 +28,7 @@ export function SettingsPanel(props: SettingsPanelProps) {
         { id: "sampling", title: "Sampling", content: <Groups {...props} groups={["Sampling", "Penalties"]} /> },
         {
             id: "limits",
-            title: "Thinking & limits",
+            title: "Limits",
             content: <Groups {...props} groups={["Thinking", "Length", "Server"]} />,
         },
         { id: "tools", title: "Tools", content: <Tools {...props} /> },
@@ -78,11 +78,15 @@ function Groups({ settings, onChange, groups }: SettingsPanelProps & { groups: r
             {groups.map((group) => (
                 <section key={group} className="stack" aria-label={group}>
                     <h3 className={styles.group}>{group}</h3>
-                    {knobs
-                        .filter((knob) => knob.group === group)
-                        .map((knob) => (
-                            <KnobField key={knob.name} knob={knob} {...{ settings, onChange }} />
-                        ))}
+                    <div className={styles.knobs}>
+                        {knobs
+                            .filter((knob) => knob.group === group)
+                            .map((knob) => (
+                                <div key={knob.name} data-kind={knob.kind}>
+                                    <KnobField knob={knob} {...{ settings, onChange }} />
+                                </div>
+                            ))}
+                    </div>
                 </section>
             ))}
         </div>

@@ -14,6 +14,7 @@ mod auth;
 mod config;
 mod error;
 mod fields;
+mod inside;
 mod limits;
 mod live;
 mod llama;

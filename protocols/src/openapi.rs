@@ -38,7 +38,7 @@ impl Route {
 }
 
 /// Every route of the API.
-const ROUTES: [Route; 27] = [
+const ROUTES: [Route; 30] = [
     post("/v1/chat/completions", "Answer a conversation (OpenAI)", "Chat").answering("ChatAnswer").streaming(),
     post("/v1/chat/completions/{id}/stop_thinking", "End the thinking of an answer under way", "Nothing"),
     post("/v1/completions", "Continue a text (OpenAI)", "Completion").answering("CompletionAnswer").streaming(),
@@ -61,10 +61,13 @@ const ROUTES: [Route; 27] = [
     get("/slots", "What each slot does"),
     get("/queue", "Who waits"),
     get("/metrics", "Figures for Prometheus"),
+    get("/actors", "The actors that do the work, and how they fare"),
+    get("/memory", "Who holds how much memory"),
+    get("/graph", "What the model computes"),
     get("/experts", "What the experts of a mixture have computed"),
     post("/tokenize", "The tokens of a text", "Tokenize"),
     post("/detokenize", "The text of tokens", "Detokenize"),
-    post("/apply-template", "The prompt that a conversation becomes", "Chat"),
+    post("/apply-template", "The prompt that a conversation becomes", "Template"),
     get("/openapi.json", "This description"),
 ];
 
@@ -163,10 +166,14 @@ fn schemas() -> Value {
     let object = |required: &[&str], properties: Value| json!({"type": "object", "required": required, "properties": properties});
     json!({
         "Chat": object(&["messages"], joined(chat, sampling())),
+        "Template": object(&["messages"], json!({
+            "messages": messages, "tools": tools, "chat_template_kwargs": {"type": "object"}, "reasoning_effort": {"type": "string"},
+            "with_pieces": {"type": "boolean"},
+        })),
         "Completion": object(&["prompt"], joined(completion, sampling())),
         "Messages": object(&["messages", "max_tokens"], messages_request),
         "Response": object(&[], response),
-        "Tokenize": object(&["content"], json!({"content": {"type": "string"}, "add_special": {"type": "boolean"}})),
+        "Tokenize": object(&["content"], json!({"content": {"type": "string"}, "add_special": {"type": "boolean"}, "parse_special": {"type": "boolean"}, "with_pieces": {"type": "boolean"}})),
         "Detokenize": object(&["tokens"], json!({"tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}})),
         "Nothing": {},
         "ChatAnswer": object(&["id", "object", "created", "model", "choices"], json!({"choices": {"type": "array"}})),

@@ -1,6 +1,9 @@
 //! The memory ledger: who holds how much, decided before the first byte is taken.
 
-use crate::os;
+use crate::{
+    engine::{MemoryEntry, MemoryStatus},
+    os,
+};
 
 /// Why memory is not given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,21 +20,11 @@ pub(crate) struct OutOfMemory {
     pub(crate) hint: String,
 }
 
-/// One allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// Whose it is (`family:instance`).
-    pub(crate) owner: String,
-    /// What it is for.
-    pub(crate) what: String,
-    pub(crate) bytes: u64,
-}
-
 /// Accounts for the memory of resident models.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    entries: Vec<Entry>,
-    /// What could be taken when the ledger was opened.
+    entries: Vec<MemoryEntry>,
+    /// What could be taken when the ledger was opened; `u64::MAX` where nobody knows.
     total: u64,
 }
 
@@ -56,6 +49,12 @@ impl Ledger {
         self.total.saturating_sub(self.held())
     }
 
+    /// What is entered, for people.
+    pub(crate) fn status(&self) -> MemoryStatus {
+        let total = Some(self.total).filter(|total| *total < u64::MAX);
+        MemoryStatus { total, entries: self.entries.clone(), ..MemoryStatus::default() }
+    }
+
     /// Enters an allocation.
     ///
     /// # Errors
@@ -71,7 +70,7 @@ impl Ledger {
                 hint: hint.into(),
             });
         }
-        self.entries.push(Entry { owner: owner.into(), what: what.into(), bytes });
+        self.entries.push(MemoryEntry { owner: owner.into(), what: what.into(), bytes });
         Ok(())
     }
 }
@@ -99,5 +98,8 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(ledger.held(), 8 << 30, "a refused entry is not kept");
+        let MemoryStatus { total, entries, .. } = ledger.status();
+        assert_eq!((total, entries.len(), entries[0].what.as_str()), (Some(10 << 30), 1, "weights"));
+        assert_eq!(Ledger::with_total(u64::MAX).status().total, None);
     }
 }

@@ -16,6 +16,32 @@ pub fn available_memory() -> Option<u64> {
     None
 }
 
+/// What the machine has, or the part of it that this process may use, in bytes; `None` where the system does not say.
+#[cfg(target_os = "linux")]
+pub(crate) fn machine_memory() -> Option<u64> {
+    let machine = meminfo_field(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")?;
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|limit| limit.trim().parse().ok());
+    Some(limit.map_or(machine, |limit: u64| limit.min(machine)))
+}
+
+/// What the machine has, or the part of it that this process may use, in bytes; `None` where the system does not say.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn machine_memory() -> Option<u64> {
+    None
+}
+
+/// What this process has in memory, mapped files included, in bytes; `None` where the system does not say.
+#[cfg(target_os = "linux")]
+pub(crate) fn process_memory() -> Option<u64> {
+    meminfo_field(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// What this process has in memory, mapped files included, in bytes; `None` where the system does not say.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn process_memory() -> Option<u64> {
+    None
+}
+
 /// A new file that other users cannot read.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     let mut options = File::options();
@@ -57,5 +83,11 @@ mod tests {
     fn meminfo_is_in_kibibytes() {
         assert_eq!(meminfo_field("MemTotal: 8 kB\nMemAvailable:    3 kB\n", "MemAvailable:"), Some(3072));
         assert_eq!(meminfo_field("MemTotal: 8 kB\n", "MemAvailable:"), None);
+    }
+
+    #[test]
+    fn this_process_is_a_part_of_the_machine() {
+        let (process, machine) = (process_memory().unwrap(), machine_memory().unwrap());
+        assert!(0 < process && process < machine, "{process} of {machine}");
     }
 }

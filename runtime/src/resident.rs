@@ -1,6 +1,7 @@
 //! Bringing a model into memory: describe, check that it fits, compile, and collect what serving needs to know.
 
 mod around;
+mod graphs;
 mod state;
 
 use std::{
@@ -185,6 +186,7 @@ fn describe(
         template_error,
         template_capabilities,
         template_source,
+        graphs: graphs::graphs(loaded),
         end_tokens,
         snapshot_key,
         weight_bytes: program.weight_bytes(),

@@ -40,17 +40,22 @@ impl Tokenize {
         let specials = if self.parse_special { Specials::Parse } else { Specials::Plain };
         let ids = tokenizer.encode(&self.content, specials).map_err(|e| ApiError::internal(e.to_string()))?;
         let ids = if self.add_special { tokenizer.frame(ids) } else { ids };
-        Ok(if self.with_pieces { ids.iter().map(|id| piece(tokenizer, *id)).collect() } else { json!(ids) })
+        Ok(if self.with_pieces { pieces(tokenizer, &ids) } else { json!(ids) })
     }
 }
 
-/// A token with its text, or with its bytes where it is only a part of a character.
-fn piece(tokenizer: &Tokenizer, id: u32) -> Value {
-    let bytes = tokenizer.token_bytes(id, false);
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!({"id": id, "piece": text}),
-        Err(_) => json!({"id": id, "piece": bytes}),
-    }
+/// Each token with its text, or with its bytes where it is only a part of a character; control tokens are told as such.
+fn pieces(tokenizer: &Tokenizer, ids: &[u32]) -> Value {
+    let piece = |id: &u32| {
+        let bytes = tokenizer.token_bytes(*id, false);
+        let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text));
+        let mut token = json!({"id": id, "piece": piece});
+        if tokenizer.is_control(*id) {
+            token["special"] = json!(true);
+        }
+        token
+    };
+    ids.iter().map(piece).collect()
 }
 
 pub(crate) async fn tokenize(State(app): State<App>, JsonBody(body): JsonBody) -> Result<Json<Value>, ApiError> {
@@ -76,10 +81,15 @@ fn tokens(body: &Value, vocab: usize) -> Result<Vec<u32>, FieldError> {
 }
 
 pub(crate) async fn apply_template(State(app): State<App>, JsonBody(body): JsonBody) -> Result<Json<Value>, ApiError> {
-    app.model()?;
-    let chat = conversation(&Field::body(&body).object()?)?;
-    let (prompt, tokens) = app.render(chat).await?;
-    Ok(Json(json!({ "prompt": prompt, "n_tokens": tokens.len() })))
+    let model = app.model()?;
+    let fields = Field::body(&body).object()?;
+    let with_pieces = fields.flag("with_pieces")?.unwrap_or(false);
+    let (prompt, tokens) = app.render(conversation(&fields)?).await?;
+    let mut told = json!({ "prompt": prompt, "n_tokens": tokens.len() });
+    if with_pieces {
+        told["tokens"] = compute(&model, move |model| pieces(&model.tokenizer, &tokens)).await?;
+    }
+    Ok(Json(told))
 }
 
 /// Does work that takes time away from the threads that serve connections.

@@ -119,6 +119,11 @@ impl Store {
         ended.map(image).collect()
     }
 
+    /// Bytes of what is kept, as JSON.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     /// A number that is another one when what is kept has changed.
     pub(super) fn changes(&self) -> u64 {
         self.lock().changes

@@ -20,7 +20,7 @@ use crate::auth::require_key;
 use crate::error::ApiError;
 use crate::log::log_requests;
 use crate::transcript::transcribe;
-use crate::{anthropic, limits, live, llama, metrics, openai, openapi, responses};
+use crate::{anthropic, inside, limits, live, llama, metrics, openai, openapi, responses};
 
 /// The routes of connections that have a place, and those of connections that have none.
 pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeError> {
@@ -59,6 +59,9 @@ fn all(app: &App) -> Router {
         .route("/slots", get(llama::slots::slots))
         .route("/queue", get(llama::slots::queue))
         .route("/metrics", get(metrics::metrics))
+        .route("/actors", get(inside::actors))
+        .route("/memory", get(inside::memory))
+        .route("/graph", get(inside::graph))
         .route("/experts", get(llama::experts::experts))
         .route("/tokenize", post(llama::text::tokenize))
         .route("/detokenize", post(llama::text::detokenize))

@@ -90,6 +90,10 @@ async fn text_survives_tokenizing() {
     let pieces = pieces["tokens"].as_array().unwrap().clone();
     assert_eq!(pieces[0]["piece"], "a");
     assert!(pieces[1]["piece"].is_array(), "a part of a character is told by its bytes");
+
+    let marked = server.post("/tokenize", &json!({"content": "a<|eot_id|>", "with_pieces": true})).await.json();
+    assert_eq!((&marked["tokens"][0]["special"], &marked["tokens"][1]["special"]), (&json!(null), &json!(true)));
+    assert_eq!(marked["tokens"][1]["piece"], "<|eot_id|>");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,6 +109,25 @@ async fn the_template_can_be_seen() {
     let used =
         server.post("/v1/chat/completions", &json!({"messages": body["messages"], "max_tokens": 1})).await.json();
     assert_eq!(used["usage"]["prompt_tokens"], rendered["n_tokens"]);
+    assert_eq!(rendered["tokens"], Value::Null);
+}
+
+/// The spelling of a control token within a message is text, and is told as such.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tokens_of_a_prompt_can_be_seen() {
+    let server = Server::start().await;
+    let body = json!({"messages": [{"role": "user", "content": "say <|eot_id|> twice"}], "with_pieces": true});
+    let rendered = server.post("/apply-template", &body).await.json();
+    let tokens = rendered["tokens"].as_array().unwrap();
+    assert_eq!(tokens.len(), rendered["n_tokens"]);
+    let bytes = |piece: &Value| match piece.as_str() {
+        Some(text) => text.as_bytes().to_vec(),
+        None => serde_json::from_value(piece.clone()).unwrap(),
+    };
+    let text: Vec<u8> = tokens.iter().flat_map(|token| bytes(&token["piece"])).collect();
+    assert_eq!(String::from_utf8(text).unwrap(), rendered["prompt"].as_str().unwrap());
+    let is_end = |token: &&Value| token["piece"] == "<|eot_id|>" && token["special"] == true;
+    assert_eq!(tokens.iter().filter(is_end).count(), 1, "the one that ends the message");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ mod control;
 mod exposition;
 mod families;
 mod fuzz;
+mod inside;
 mod lifecycle;
 mod limits;
 mod load;

@@ -187,6 +187,7 @@ impl KvState {
             pages_held: groups.iter().map(|group| group.used).sum(),
             pages_cached: groups.iter().map(|group| group.cached).sum(),
             bytes: bytes(|group| group.used + group.cached) + (slots.capacity - slots.free) as u64 * slots.slot_bytes,
+            bytes_held: bytes(|group| group.used) + held(slots),
             budget: pages_budget + slots.budget,
             usage: part(bytes(|group| group.used), pages_budget).max(part(held(slots), slots.budget)),
             block_tokens,

@@ -25,6 +25,7 @@ pub(crate) mod scheduler;
 pub(crate) mod slot;
 pub(crate) mod speech;
 pub(crate) mod transfer;
+pub(crate) mod tree;
 pub(crate) mod turns;
 
 #[cfg(test)]

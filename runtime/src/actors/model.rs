@@ -5,7 +5,7 @@
 //!
 //! Messages: most are passed on, [`ModelMessage::Mixtures`] to the current experts actor, [`ModelMessage::Recall`] to the
 //! current turns actor, [`ModelMessage::SaveCache`] to the archive and the others to the current scheduler, so that callers need
-//! not know of restarts. [`ModelMessage::Restart`] comes after a pause. [`ModelMessage::Hung`] ends it all: what a thread
+//! not know of restarts. [`ModelMessage::Memory`] and [`ModelMessage::Tree`] it answers itself. [`ModelMessage::Restart`] comes after a pause. [`ModelMessage::Hung`] ends it all: what a thread
 //! computes cannot be broken off.
 
 use std::{
@@ -25,11 +25,12 @@ use super::{
     kv::{Kv, KvArguments, KvMessage},
     scheduler::{Scheduler, SchedulerArguments, SchedulerMessage, Transfer},
     slot::{Slot, SlotContext, SlotMessage},
+    tree::{Record, TreeQuestion},
     turns::{Turns, TurnsArguments, TurnsMessage},
 };
 use crate::{
     cache::StateCache,
-    engine::{EngineConfig, Link, MixtureStatus, ModelInfo, Status},
+    engine::{ActorStatus, EngineConfig, Link, MemoryStatus, MixtureStatus, ModelInfo, Status},
     memory::Ledger,
     resident::Resident,
     snapshot::CacheDirectory,
@@ -51,6 +52,10 @@ pub(crate) enum ModelMessage {
     Status(RpcReplyPort<Status>),
     /// What the experts of each mixture have computed.
     Mixtures(RpcReplyPort<Vec<MixtureStatus>>),
+    /// What memory the model was given.
+    Memory(RpcReplyPort<MemoryStatus>),
+    /// How the actors fare.
+    Tree(TreeQuestion),
     /// The longest remembered beginning of a prompt.
     Recall { digests: Vec<Digest>, reply: RpcReplyPort<Option<Recalled>> },
     /// Start the actors again, after a pause.
@@ -89,8 +94,10 @@ pub(crate) struct ModelState {
     /// None while it waits to start them again, and after a step that does not end.
     children: Option<Children>,
     restarts: VecDeque<Instant>,
+    /// How each of them has fared, by name, in the order in which they were started first.
+    records: Vec<(String, Record)>,
     /// Accounts for the model's memory for as long as it is resident.
-    _ledger: Ledger,
+    ledger: Ledger,
 }
 
 /// Restarts within [`RESTART_WINDOW`] that are made at once. Before each further one there is a pause, twice as long each time.
@@ -137,7 +144,8 @@ impl Actor for Model {
             link,
             children: None,
             restarts: VecDeque::new(),
-            _ledger: ledger,
+            records: Vec::new(),
+            ledger,
         };
         state.start(&myself, restored).await?;
         Ok(state)
@@ -153,6 +161,15 @@ impl Actor for Model {
             ModelMessage::Restart => return state.start(&myself, None).await,
             ModelMessage::Hung(why) => {
                 state.give_up(why).await;
+                return Ok(());
+            }
+            ModelMessage::Memory(reply) => {
+                let cache_file = state.directory.as_ref().and_then(|directory| directory.bytes());
+                reply.send(MemoryStatus { cache_file, ..state.ledger.status() }).ok();
+                return Ok(());
+            }
+            ModelMessage::Tree(question) => {
+                question.answer(state.fare());
                 return Ok(());
             }
             message => message,
@@ -180,7 +197,9 @@ impl Actor for Model {
                 drop(children.turns.cast(TurnsMessage::Recall { digests, reply }));
                 return Ok(());
             }
-            ModelMessage::Restart | ModelMessage::Hung(_) => return Ok(()),
+            ModelMessage::Restart | ModelMessage::Hung(_) | ModelMessage::Memory(_) | ModelMessage::Tree(_) => {
+                return Ok(());
+            }
             #[cfg(test)]
             ModelMessage::Prepare(preparation) => children.scheduler.cast(SchedulerMessage::Prepare(preparation)),
             #[cfg(test)]
@@ -197,14 +216,18 @@ impl Actor for Model {
     ) -> Result<(), ActorProcessingErr> {
         let SupervisionEvent::ActorFailed(who, why) = event else { return Ok(()) };
         let Some(children) = &mut state.children else { return Ok(()) };
-        if let Some(slot) = children.slots.iter().position(|slot| slot.get_id() == who.get_id()) {
-            tracing::error!(slot, %why, "a slot failed and is started again");
-            return state.replace_slot(&myself, slot).await;
+        let slot = children.slots.iter().position(|slot| slot.get_id() == who.get_id());
+        let Some((name, _)) = children.all().into_iter().find(|(_, child)| child.get_id() == who.get_id()) else {
+            return Ok(());
+        };
+        state.record(&name).failed(&why);
+        match slot {
+            Some(slot) => {
+                tracing::error!(slot, %why, "a slot failed and is started again");
+                state.replace_slot(&myself, slot).await
+            }
+            None => state.restart(&myself, &why.to_string()).await,
         }
-        if children.all().any(|child| child.get_id() == who.get_id()) {
-            state.restart(&myself, &why.to_string()).await?;
-        }
-        Ok(())
     }
 }
 
@@ -216,7 +239,11 @@ impl ModelState {
         cache: Option<StateCache>,
     ) -> Result<(), ActorProcessingErr> {
         let cache = cache.map_or_else(|| self.cache.cache(), Ok)?;
-        self.children = Some(self.children(myself, cache).await?);
+        let children = self.children(myself, cache).await?;
+        for (name, _) in children.all() {
+            self.record(&name).started();
+        }
+        self.children = Some(children);
         self.link.send_modify(|link| {
             // Someone may be shutting down by now.
             if !matches!(link, Link::Draining) {
@@ -230,6 +257,7 @@ impl ModelState {
         let Some(children) = &self.children else { return Ok(()) };
         let (scheduler, turns) = (children.scheduler.clone(), children.turns.clone());
         let slot = self.slot(id, &scheduler, &turns, myself).await?;
+        self.record(&slot_name(id)).started();
         if let Some(place) = self.children.as_mut().and_then(|children| children.slots.get_mut(id)) {
             *place = slot.clone();
         }
@@ -268,10 +296,26 @@ impl ModelState {
         });
     }
 
+    fn record(&mut self, name: &str) -> &mut Record {
+        let known = self.records.iter().position(|(known, _)| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.records.push((name.into(), Record::default()));
+            self.records.len() - 1
+        });
+        &mut self.records[at].1
+    }
+
+    /// How all that were ever started fare.
+    fn fare(&self) -> Vec<ActorStatus> {
+        let running = self.children.as_ref().map(Children::all).unwrap_or_default();
+        let cell = |name: &str| running.iter().find(|(running, _)| running == name).map(|(_, cell)| cell);
+        self.records.iter().map(|(name, record)| record.status(name, cell(name))).collect()
+    }
+
     /// None of them sends the executor's thread anything any more once this returns.
     async fn stop_children(&mut self) {
         let Some(children) = self.children.take() else { return };
-        for child in children.all() {
+        for (_, child) in children.all() {
             // One that has failed is gone already.
             drop(child.stop_and_wait(Some("a sibling failed".into()), Some(LAST_WORDS)).await);
         }
@@ -352,6 +396,10 @@ impl ModelState {
     }
 }
 
+fn slot_name(id: usize) -> String {
+    format!("slot {id}")
+}
+
 /// A set of actors that know each other.
 struct Children {
     experts: ActorRef<ExpertsMessage>,
@@ -365,12 +413,19 @@ struct Children {
 }
 
 impl Children {
-    /// All of them, who decides first.
-    fn all(&self) -> impl Iterator<Item = ActorCell> {
-        let rest = [self.kv.get_cell(), self.executor.get_cell(), self.experts.get_cell(), self.turns.get_cell()];
-        let slots = self.slots.iter().map(ActorRef::get_cell);
-        let archive = self.archive.iter().map(ActorRef::get_cell);
-        [self.scheduler.get_cell()].into_iter().chain(rest).chain(slots).chain(archive)
+    /// All of them by their names, who decides first.
+    fn all(&self) -> Vec<(String, ActorCell)> {
+        let single = [
+            ("scheduler", self.scheduler.get_cell()),
+            ("kv", self.kv.get_cell()),
+            ("executor", self.executor.get_cell()),
+            ("experts", self.experts.get_cell()),
+            ("turns", self.turns.get_cell()),
+        ];
+        let archive = self.archive.iter().map(|archive| ("archive", archive.get_cell()));
+        let slots = self.slots.iter().enumerate().map(|(id, slot)| (slot_name(id), slot.get_cell()));
+        let single = single.into_iter().chain(archive).map(|(name, cell)| (name.to_owned(), cell));
+        single.chain(slots).collect()
     }
 
     #[cfg(test)]

@@ -1,12 +1,16 @@
 //! The registry: opens the model, keeps the memory ledger, and says whether requests can be served.
 //!
-//! Messages: [`RegistryMessage::Loaded`] ends the loading that was begun at the start. Loading runs on a thread of its
+//! Messages: [`RegistryMessage::Loaded`] ends the loading that was begun at the start, [`RegistryMessage::Tree`] asks how the
+//! actors fare. Loading runs on a thread of its
 //! own; the registry stays responsive. Its state is published through a watch channel, so reading it asks nobody.
 
-use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr, SupervisionEvent};
 use tokio::sync::watch;
 
-use super::model::{Model, ModelArguments};
+use super::{
+    model::{Model, ModelArguments, ModelMessage},
+    tree::{Record, TreeQuestion},
+};
 use crate::{
     engine::{EngineConfig, Link},
     memory::Ledger,
@@ -17,6 +21,8 @@ use crate::{
 pub(crate) enum RegistryMessage {
     /// The model is in memory, or why not.
     Loaded(Result<Box<Resident>, String>),
+    /// How the actors fare.
+    Tree(TreeQuestion),
 }
 
 /// What the registry is started with.
@@ -29,6 +35,9 @@ pub(crate) struct RegistryArguments {
 pub(crate) struct RegistryState {
     config: EngineConfig,
     link: watch::Sender<Link>,
+    /// None while it is loaded.
+    model: Option<ActorRef<ModelMessage>>,
+    record: Record,
 }
 
 /// The actor.
@@ -47,7 +56,7 @@ impl Actor for Registry {
         let RegistryArguments { config, link } = arguments;
         link.send_replace(Link::Loading(0.0));
         start_loading(myself, config.clone(), link.clone())?;
-        Ok(RegistryState { config, link })
+        Ok(RegistryState { config, link, model: None, record: Record::default() })
     }
 
     async fn handle(
@@ -56,14 +65,12 @@ impl Actor for Registry {
         message: Self::Msg,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let RegistryMessage::Loaded(result) = message;
-        match result {
-            Ok(resident) => state.serve(&myself, *resident).await,
-            Err(why) => {
-                state.link.send_replace(Link::Failed(why));
-                Ok(())
-            }
+        match message {
+            RegistryMessage::Loaded(Ok(resident)) => state.serve(&myself, *resident).await?,
+            RegistryMessage::Loaded(Err(why)) => drop(state.link.send_replace(Link::Failed(why))),
+            RegistryMessage::Tree(question) => state.pass_on(question),
         }
+        Ok(())
     }
 
     async fn handle_supervisor_evt(
@@ -74,6 +81,7 @@ impl Actor for Registry {
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(_, why) = event {
             tracing::error!(%why, "the model cannot be served any more");
+            state.record.failed(&why);
             state.link.send_replace(Link::Failed(format!("the model cannot be served any more: {why}")));
         }
         Ok(())
@@ -81,10 +89,24 @@ impl Actor for Registry {
 }
 
 impl RegistryState {
-    async fn serve(&self, myself: &ActorRef<RegistryMessage>, resident: Resident) -> Result<(), ActorProcessingErr> {
+    async fn serve(
+        &mut self,
+        myself: &ActorRef<RegistryMessage>,
+        resident: Resident,
+    ) -> Result<(), ActorProcessingErr> {
         let arguments = ModelArguments { config: self.config.clone(), resident, link: self.link.clone() };
-        Actor::spawn_linked(None, Model, arguments, myself.get_cell()).await?;
+        let (model, _) = Actor::spawn_linked(None, Model, arguments, myself.get_cell()).await?;
+        self.record.started();
+        self.model = Some(model);
         Ok(())
+    }
+
+    fn pass_on(&self, question: TreeQuestion) {
+        let Some(model) = &self.model else { return question.answer(Vec::new()) };
+        let question = question.below(self.record.status("model", Some(&model.get_cell())));
+        if let Err(MessagingErr::SendErr(ModelMessage::Tree(question))) = model.cast(ModelMessage::Tree(question)) {
+            question.answer(Vec::new());
+        }
     }
 }
 

@@ -11,12 +11,12 @@ use std::{
 use bantam_backend::Program;
 use bantam_grammar::Guide;
 use bantam_text::Tokenizer;
-use ractor::{Actor, ActorCell, ActorRef};
+use ractor::{Actor, ActorRef};
 use tokio::sync::{mpsc, watch};
 
 use super::{
     CacheSize, CancelFlag, ChatPrompt, EngineConfig, EngineError, Event, Generation, MixtureStatus, ModelInfo, Place,
-    Readiness, Refusal, Request, Status, StopThinking, gate::Gate, prepare,
+    Readiness, Refusal, Request, Status, StopThinking, gate::Gate, inside::Top, prepare,
 };
 use crate::{
     actors::{
@@ -62,8 +62,7 @@ struct Inner {
     gate: Arc<Gate>,
     next_id: AtomicU64,
     link: watch::Sender<Link>,
-    /// Stopping it stops all actors.
-    above: ActorCell,
+    top: Top,
 }
 
 impl std::fmt::Debug for Engine {
@@ -84,7 +83,7 @@ impl Engine {
         let (root, _) = ractor::ActorRuntime::spawn_instant(None, Root, (config.clone(), link.clone()))
             .map_err(|e| EngineError::Stopped(e.to_string()))?;
         let gate = Gate::new(config.concurrency, config.parallel);
-        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above: root.get_cell() }) })
+        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, top: Top::Root(root) }) })
     }
 
     /// An engine around a program that does not come from a checkpoint, ready at once. The program must take steps of the
@@ -120,8 +119,8 @@ impl Engine {
         let arguments = ModelArguments { config: config.clone(), resident, link: link.clone() };
         let (model, _) = Actor::spawn(None, Model, arguments).await.map_err(|e| EngineError::Stopped(e.to_string()))?;
         let gate = Gate::new(config.concurrency, config.parallel);
-        let above = model.get_cell();
-        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, above }) })
+        let top = Top::Model(model);
+        Ok(Engine { inner: Arc::new(Inner { config, gate, next_id: AtomicU64::new(1), link, top }) })
     }
 
     /// What the engine was started with.
@@ -236,7 +235,11 @@ impl Engine {
 
     /// Stops the actors at once.
     pub async fn stop(&self) {
-        drop(self.inner.above.stop_and_wait(None, None).await);
+        drop(self.inner.top.cell().stop_and_wait(None, None).await);
+    }
+
+    pub(super) fn top(&self) -> Top {
+        self.inner.top.clone()
     }
 
     pub(crate) fn link(&self) -> Result<(Arc<ModelInfo>, ActorRef<ModelMessage>), Refusal> {

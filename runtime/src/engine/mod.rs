@@ -17,6 +17,7 @@ mod event;
 mod gate;
 mod generation;
 mod handle;
+mod inside;
 mod miss;
 mod prepare;
 mod request;
@@ -38,4 +39,7 @@ pub use handle::Engine;
 pub(crate) use handle::{Link, Prepared};
 pub use miss::{Difference, Miss};
 pub use request::{ChatPrompt, Prompt, Request};
-pub use status::{MixtureStatus, ModelInfo, QueuedStatus, Readiness, SlotState, SlotStatus, StateStatus, Status};
+pub use status::{
+    ActorState, ActorStatus, MemoryEntry, MemoryStatus, MixtureStatus, ModelInfo, QueuedStatus, Readiness, SlotState,
+    SlotStatus, StateStatus, Status,
+};

@@ -59,6 +59,9 @@ pub struct ModelInfo {
     pub template_capabilities: Option<Capabilities>,
     /// Its source.
     pub template_source: Option<String>,
+    /// Its computation as JSON: the graphs as `graph` and `draft`, `types` of their values by name, and the checkpoint's
+    /// `tensors`; or why there is none.
+    pub graphs: Result<Arc<str>, String>,
     /// The special tokens by the names that templates use.
     pub special_tokens: BTreeMap<String, String>,
     /// What answers are held to.
@@ -177,6 +180,8 @@ pub struct StateStatus {
     pub pages_cached: usize,
     /// Bytes of pages and recurrent state, held or cached.
     pub bytes: u64,
+    /// Of these, held by running sequences.
+    pub bytes_held: u64,
     /// Most bytes of these.
     pub budget: u64,
     /// Part of the memory that running sequences hold, 0 to 1: of that for pages or of that for recurrent state, whichever
@@ -249,6 +254,60 @@ impl Status {
     pub fn waiting(&self) -> usize {
         self.queued + self.slots.iter().filter(|slot| slot.state == SlotState::Waiting).count()
     }
+}
+
+/// Who holds how much memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStatus {
+    /// What was free when the model began to be loaded, in bytes; `None` where the system does not say.
+    pub total: Option<u64>,
+    /// What was taken of it, in the order in which it was.
+    pub entries: Vec<MemoryEntry>,
+    /// What is free now, in bytes.
+    pub available: Option<u64>,
+    /// What the whole machine has, or the part of it that this process may use.
+    pub machine: Option<u64>,
+    /// What this process has in memory, mapped files included.
+    pub process: Option<u64>,
+    /// The file that the cache is saved to, if there is one: on the disk, not in memory.
+    pub cache_file: Option<u64>,
+}
+
+/// A part of the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryEntry {
+    /// Whose it is (`family:instance`).
+    pub owner: String,
+    /// What it is for.
+    pub what: String,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// What an actor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActorState {
+    /// It takes messages.
+    Running,
+    /// It has stopped, failed, or not begun.
+    Stopped,
+}
+
+/// An actor and those that it watches over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActorStatus {
+    /// What it is called; slots have their number behind it.
+    pub name: String,
+    /// What it does.
+    pub state: ActorState,
+    /// How often it was started again, be it alone or with those around it.
+    pub restarts: u64,
+    /// How often it failed itself.
+    pub failures: u64,
+    /// Why it failed last.
+    pub last_failure: Option<String>,
+    /// Those that it starts, and starts again.
+    pub children: Vec<ActorStatus>,
 }
 
 /// What the experts of one mixture have computed.

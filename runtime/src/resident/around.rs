@@ -43,6 +43,7 @@ pub(crate) fn bare_info(config: &EngineConfig, tokenizer: Tokenizer, vocab: usiz
         template_error: None,
         template_capabilities: None,
         template_source: None,
+        graphs: Err("it does not come from a checkpoint".into()),
         end_tokens: Vec::new(),
         snapshot_key: SnapshotKey::default(),
         weight_bytes: 0,
@@ -57,9 +58,8 @@ pub(crate) fn bare_info(config: &EngineConfig, tokenizer: Tokenizer, vocab: usiz
 /// What is wrong with the file, or the state of one sequence does not fit.
 pub(crate) fn acting(config: &EngineConfig, program: Box<dyn Program>) -> Result<Resident, String> {
     let loaded = load::open(&config.model).map_err(|e| e.to_string())?;
-    let context = config.context.min(loaded.model.context_length);
     let computes = Computes { backend: "program", threads: 1 };
-    let info = describe(config, &loaded, context, SnapshotKey::default(), program.as_ref(), computes)?;
+    let info = describe(config, &loaded, config.context, SnapshotKey::default(), program.as_ref(), computes)?;
     with_info(config, info, program)
 }
 

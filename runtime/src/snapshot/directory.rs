@@ -73,6 +73,11 @@ impl CacheDirectory {
         self.lock.is_some()
     }
 
+    /// Bytes of the model's file, if it is there.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        fs::metadata(self.file()).ok().map(|file| file.len())
+    }
+
     /// The model's file, whether it is there or not.
     pub(crate) fn file(&self) -> PathBuf {
         self.path.join(self.name())

@@ -1,6 +1,6 @@
 //! Faults of every actor, steps that do not end, and clients that leave at any moment.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 use tokio::time::timeout;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::serving::{PATIENCE, Setup, collect, expect_exact, prompt, request, submit, until};
 use crate::{
     actors::model::ModelMessage,
-    engine::{Engine, EngineConfig, Event, Failure, Generation, Readiness, Request, SlotState},
+    engine::{ActorState, Engine, EngineConfig, Event, Failure, Generation, Readiness, Request, SlotState},
 };
 
 /// An actor of a model.
@@ -75,6 +75,36 @@ async fn whoever_fails_every_request_ends_once_and_the_next_is_served() {
             expect_exact(submit(&engine, &p, 20).await, &p, 20).await;
         }
     }
+}
+
+/// Restarts and failures of each actor by its name.
+async fn fates(engine: &Engine) -> BTreeMap<String, (u64, u64)> {
+    let model = engine.actors().await;
+    assert_eq!((model.name.as_str(), model.state), ("model", ActorState::Running));
+    model.children.into_iter().map(|actor| (actor.name, (actor.restarts, actor.failures))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tree_tells_who_failed_and_who_was_started_again() {
+    let [setup, _] = Setup::all();
+    let config = EngineConfig { parallel: STREAMS, ..setup.config.clone() };
+    let engine = Setup { config, ..setup }.start().await;
+    assert!(fates(&engine).await.values().all(|fate| *fate == (0, 0)));
+    engine.fail(Who::Slot(3));
+    let slot_again = async { while fates(&engine).await["slot 3"] != (1, 1) {} };
+    timeout(PATIENCE, slot_again).await.expect("the slot is started again");
+    assert_eq!(fates(&engine).await.values().filter(|fate| **fate != (0, 0)).count(), 1, "alone");
+    engine.fail(Who::Kv);
+    let all_again = async { while fates(&engine).await["kv"] != (1, 1) {} };
+    timeout(PATIENCE, all_again).await.expect("all are started again");
+    let fates = fates(&engine).await;
+    assert_eq!((fates["slot 3"], fates["slot 2"], fates["scheduler"]), ((2, 1), (1, 0), (1, 0)));
+    let model = engine.actors().await;
+    let kv = model.children.iter().find(|actor| actor.name == "kv").unwrap();
+    assert!(kv.last_failure.as_deref().is_some_and(|why| why.contains("injected")), "{kv:?}");
+    assert_eq!(kv.state, ActorState::Running);
+    engine.stop().await;
+    assert_eq!(engine.actors().await.state, ActorState::Stopped);
 }
 
 async fn ready(engine: &Engine) {

@@ -1,6 +1,6 @@
 /** The pages, one row each. A new page needs a row here and nothing else. */
 
-import { type LucideIcon, MessageSquare } from "lucide-react";
+import { Activity, Bug, FileText, Hash, type LucideIcon, MessageSquare, TextCursorInput, Workflow } from "lucide-react";
 import { type ComponentType, type LazyExoticComponent, lazy } from "react";
 import type { Props } from "./api/props";
 
@@ -22,4 +22,15 @@ export interface Page {
 
 export const pages: readonly Page[] = [
     { path: "chat", title: "Chat", icon: MessageSquare, view: lazy(() => import("./chat/ChatPage")) },
+    { path: "runtime", title: "Runtime", icon: Activity, view: lazy(() => import("./pages/dashboard/DashboardPage")) },
+    { path: "graph", title: "Graph", icon: Workflow, view: lazy(() => import("./pages/graph/GraphPage")) },
+    { path: "tokenizer", title: "Tokenizer", icon: Hash, view: lazy(() => import("./pages/tokenizer/TokenizerPage")) },
+    { path: "prompt", title: "Prompt", icon: FileText, view: lazy(() => import("./pages/prompt/PromptPage")) },
+    {
+        path: "completions",
+        title: "Completions",
+        icon: TextCursorInput,
+        view: lazy(() => import("./pages/completions/CompletionsPage")),
+    },
+    { path: "inspector", title: "Requests", icon: Bug, view: lazy(() => import("./pages/inspector/InspectorPage")) },
 ];

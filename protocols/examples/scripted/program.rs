@@ -83,7 +83,8 @@ impl Scripted {
         let mut begin = 0;
         let mut wanted = Vec::new();
         for SequenceStep { rows, history, .. } in &step.sequences {
-            let of_this = step.logit_rows.iter().map(|row| *row as usize).filter(|row| (begin..begin + rows).contains(row));
+            let of_this =
+                step.logit_rows.iter().map(|row| *row as usize).filter(|row| (begin..begin + rows).contains(row));
             wanted.extend(of_this.map(|row| [history, step.tokens.get(begin..=row).unwrap_or_default()].concat()));
             begin += rows;
         }

@@ -77,7 +77,8 @@ mod tests {
     use super::*;
 
     fn script() -> Script {
-        let text = r#"{"answers": [{"when": "", "say": "a"}, {"when": "rain", "say": "b"}, {"when": "sun", "say": "c"}]}"#;
+        let text =
+            r#"{"answers": [{"when": "", "say": "a"}, {"when": "rain", "say": "b"}, {"when": "sun", "say": "c"}]}"#;
         serde_json::from_str(text).unwrap()
     }
 

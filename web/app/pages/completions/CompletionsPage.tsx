@@ -3,7 +3,7 @@ import { useState } from "react";
 import { Button } from "../../ui/Button";
 import { Card } from "../../ui/Card";
 import { AreaField } from "../../ui/Field";
-import { formatCount, formatMs, formatFigure } from "../../ui/format";
+import { formatCount, formatFigure, formatMs } from "../../ui/format";
 import { ErrorNotice } from "../../ui/Notice";
 import { PageFrame } from "../../ui/PageFrame";
 import styles from "./Completions.module.css";

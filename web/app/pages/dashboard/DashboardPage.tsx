@@ -7,7 +7,7 @@ import type { Actor, Memory, Queued, Slot } from "../../api/runtime";
 import { useServer } from "../../api/server";
 import { Card } from "../../ui/Card";
 import { LineChart } from "../../ui/chart/LineChart";
-import { formatCount, formatMs, formatShare, formatFigure } from "../../ui/format";
+import { formatCount, formatFigure, formatMs, formatShare } from "../../ui/format";
 import { ErrorNotice } from "../../ui/Notice";
 import { PageFrame } from "../../ui/PageFrame";
 import { createStore, useStore } from "../../ui/store";

@@ -65,7 +65,7 @@ function Bar({ title, hint, parts }: { title: string; hint: string; parts: reado
     return (
         <div className={styles.part}>
             <h3>
-                {title} <span>{formatMemory(total)}</span>
+                {title} <span className={styles.total}>{formatMemory(total)}</span>
             </h3>
             <div className={styles.bar} aria-hidden>
                 {shown.map((part, i) => (

@@ -1,6 +1,6 @@
 import type { Queued, Slot, SlotState } from "../../api/runtime";
 import { Card } from "../../ui/Card";
-import { formatCount, formatMs, formatShare, formatFigure } from "../../ui/format";
+import { formatCount, formatFigure, formatMs, formatShare } from "../../ui/format";
 import styles from "./Slots.module.css";
 
 const words: Record<SlotState, string> = {
@@ -39,7 +39,8 @@ function SlotRow({ slot }: { slot: Slot }) {
                     <span className={styles.task}>request {slot.id_task}</span>
                     <PromptBar slot={slot} />
                     <span className={styles.tokens}>
-                        {formatCount(slot.generated)} written{speed === undefined ? "" : ` · ${formatFigure(speed)} tok/s`}
+                        {formatCount(slot.generated)} written
+                        {speed === undefined ? "" : ` · ${formatFigure(speed)} tok/s`}
                     </span>
                     <span className={styles.time}>{formatMs(slot.in_slot_ms ?? 0)}</span>
                     <Relations slot={slot} />
@@ -62,8 +63,8 @@ function PromptBar({ slot }: { slot: Slot }) {
                 <span className={styles.computed} style={{ width: `${(100 * computed) / of}%` }} />
             </span>
             <span className={styles.read}>
-                {formatCount(prompt_done)} of {formatCount(prompt_tokens)} read, {formatCount(cached)} cached · {formatShare(window)} of the
-                window
+                {formatCount(prompt_done)} of {formatCount(prompt_tokens)} read, {formatCount(cached)} cached ·{" "}
+                {formatShare(window)} of the window
             </span>
         </span>
     );

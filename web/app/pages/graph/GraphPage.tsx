@@ -5,7 +5,7 @@ import { type ApiError, asApiError } from "../../api/errors";
 import { useServer } from "../../api/server";
 import { Card } from "../../ui/Card";
 import { TextField } from "../../ui/Field";
-import { formatMemory, formatCount, formatFigure } from "../../ui/format";
+import { formatCount, formatFigure, formatMemory } from "../../ui/format";
 import { ErrorNotice } from "../../ui/Notice";
 import { PageFrame } from "../../ui/PageFrame";
 import { Tabs } from "../../ui/Tabs";

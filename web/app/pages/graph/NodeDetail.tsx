@@ -1,5 +1,5 @@
 import { Card } from "../../ui/Card";
-import { formatMemory, formatCount } from "../../ui/format";
+import { formatCount, formatMemory } from "../../ui/format";
 import styles from "./Graph.module.css";
 import { type Model, type Node, type Reference, shapeText } from "./model";
 

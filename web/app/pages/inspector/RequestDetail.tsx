@@ -2,7 +2,7 @@ import { useMemo, useState } from "react";
 import { apiKey } from "../../api/key";
 import type { Recorded } from "../../api/recorder";
 import { CopyButton } from "../../ui/CopyButton";
-import { formatMemory, formatCount, formatMs } from "../../ui/format";
+import { formatCount, formatMemory, formatMs } from "../../ui/format";
 import { Notice } from "../../ui/Notice";
 import { Tabs } from "../../ui/Tabs";
 import { curl } from "./curl";

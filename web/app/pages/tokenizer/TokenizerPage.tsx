@@ -3,7 +3,7 @@ import { requestJson } from "../../api/client";
 import { type ApiError, asApiError } from "../../api/errors";
 import { CopyButton } from "../../ui/CopyButton";
 import { AreaField, Switch } from "../../ui/Field";
-import { formatMemory, formatCount } from "../../ui/format";
+import { formatCount, formatMemory } from "../../ui/format";
 import { ErrorNotice } from "../../ui/Notice";
 import { PageFrame } from "../../ui/PageFrame";
 import { VirtualList } from "../../ui/VirtualList";

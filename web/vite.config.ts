@@ -19,6 +19,7 @@ const routes = [
     "/openapi.json",
     "/graph",
     "/actors",
+    "/memory",
 ];
 const proxy = Object.fromEntries(routes.map((route) => [route, { target: server, changeOrigin: true }]));
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use support::{bantam, f32_file, fail, fixture, json, model, stderr, stdout, succeed};
 
 const COMMANDS: &[&str] =
-    &["serve", "generate", "inspect", "probe", "benchmark", "tokenize", "render", "doctor", "transcript-audit"];
+    &["serve", "generate", "inspect", "probe", "benchmark", "tokenize", "render", "plugins", "doctor", "transcript-audit"];
 
 #[test]
 fn help_and_version_go_to_standard_output() {

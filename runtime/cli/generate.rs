@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::{
     args::{CacheTypeArgs, ComputeArgs, ContextArg, ModelArg, SamplingArgs, count},
     error::CliError,
+    families::FamilyArgs,
     os, output, progress,
 };
 
@@ -21,6 +22,9 @@ use crate::{
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     model: ModelArg,
+
+    #[command(flatten)]
+    families: FamilyArgs,
 
     /// What to answer
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -71,6 +75,7 @@ impl GenerateArgs {
 
     fn engine(&self) -> Result<EngineConfig, CliError> {
         let mut config = EngineConfig::new(self.model.model.locate()?);
+        config.families = self.families.resolve()?;
         config.parallel = 1;
         config.cache = CacheSize::Off;
         config.context = self.context.context;

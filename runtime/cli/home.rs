@@ -1,4 +1,4 @@
-//! Where Bantam keeps what it downloads.
+//! Where Bantam keeps what it downloads, and the user's plugins.
 
 use std::path::PathBuf;
 
@@ -27,4 +27,9 @@ pub(crate) fn models() -> Result<PathBuf, CliError> {
         CliError::Failed(format!("{}: {e}; set {VARIABLE} to a folder that can be written to", path.display()))
     })?;
     Ok(path)
+}
+
+/// The folder of this user's plugins, which need not exist; `None` where there is no place for it.
+pub(crate) fn plugins() -> Option<PathBuf> {
+    home().ok().map(|home| home.join("plugins"))
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bantam_gguf::{Array, GgmlType, GgufFile, TensorInfo, Value};
+use bantam_plugins::Described;
 use bantam_runtime::{
     load::{Directory, ModelFiles, TensorEntry},
     words::brief,
@@ -14,7 +15,7 @@ use bantam_runtime::{
 use clap::Args;
 use serde_json::{Map, Number, json};
 
-use crate::{args::ModelArg, error::CliError, output};
+use crate::{args::ModelArg, error::CliError, families::FamilyArgs, output};
 
 /// Arrays longer than this are shown as type and length: they are vocabularies.
 const LONG_ARRAY: usize = 1024;
@@ -24,6 +25,9 @@ const LONG_ARRAY: usize = 1024;
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     model: ModelArg,
+
+    #[command(flatten)]
+    families: FamilyArgs,
 
     /// The tensor that --dump writes
     #[arg(long, value_name = "NAME", requires = "dump")]
@@ -55,8 +59,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), CliError> {
     };
     report.insert("metadata".into(), metadata);
     let mut no_graph = None;
-    match files.describe() {
-        Ok((model, _)) => {
+    match files.describe(&args.families.resolve()?) {
+        Ok((Described { model, .. }, _)) => {
             report.insert("config".into(), model.config.into());
             if args.graph {
                 report.insert("graph".into(), bantam_graph::json::to_value(&model.text).map_err(CliError::failed)?);

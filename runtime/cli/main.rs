@@ -7,6 +7,7 @@ mod args;
 mod benchmark;
 mod doctor;
 mod error;
+mod families;
 mod files;
 mod generate;
 mod home;
@@ -14,6 +15,7 @@ mod inspect;
 mod model_source;
 mod os;
 mod output;
+mod plugins;
 mod probe;
 mod progress;
 mod render;
@@ -44,8 +46,11 @@ enum Command {
     Render(render::RenderArgs),
     Probe(probe::ProbeArgs),
     Benchmark(benchmark::BenchmarkArgs),
+    Plugins(plugins::PluginsArgs),
     Doctor(doctor::DoctorArgs),
     TranscriptAudit(transcript_audit::TranscriptAuditArgs),
+    #[command(name = plugins::WORKER, hide = true)]
+    PluginWorker(plugins::WorkerArgs),
 }
 
 impl Command {
@@ -58,6 +63,8 @@ impl Command {
             Command::Render(args) => render::run(&args),
             Command::Probe(args) => probe::run(&args),
             Command::Benchmark(args) => benchmark::run(&args),
+            Command::Plugins(args) => plugins::run(&args),
+            Command::PluginWorker(args) => plugins::work(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::TranscriptAudit(args) => transcript_audit::run(&args),
         }

@@ -20,3 +20,8 @@ pub(crate) fn text(text: &str) -> Result<(), CliError> {
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
+
+/// Prints a line of text.
+pub(crate) fn line(text: &str) -> Result<(), CliError> {
+    Ok(writeln!(io::stdout().lock(), "{text}")?)
+}

@@ -14,6 +14,7 @@ use clap::Args;
 use crate::{
     args::{CacheTypeArgs, ComputeArgs, ModelArg, count},
     error::CliError,
+    families::FamilyArgs,
     files, os, output,
 };
 
@@ -25,6 +26,9 @@ use crate::{
 pub(crate) struct ProbeArgs {
     #[command(flatten)]
     model: ModelArg,
+
+    #[command(flatten)]
+    families: FamilyArgs,
 
     /// Token ids: a list with commas, or @FILE with a JSON array
     #[arg(long, value_name = "IDS")]
@@ -99,6 +103,7 @@ impl ProbeArgs {
             save: self.save.clone(),
             restore: self.restore.clone(),
             new_process: Some(new_process::compute),
+            families: self.families.resolve()?,
             ..ProbeConfig::new(self.model.model.locate()?, tokens)
         })
     }

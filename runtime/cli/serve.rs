@@ -16,6 +16,7 @@ use indicatif::ProgressBar;
 use crate::{
     args::{CacheTypeArgs, ComputeArgs, ContextArg, ModelArg, RESOURCES, SamplingArgs, count},
     error::CliError,
+    families::FamilyArgs,
     model_source::ModelSource,
     os::{self, Stops},
     progress,
@@ -29,6 +30,9 @@ use crate::{
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     model: ModelArg,
+
+    #[command(flatten)]
+    families: FamilyArgs,
 
     /// Address to listen on; 0.0.0.0 for all of this machine's
     #[arg(long, default_value = "127.0.0.1", help_heading = SERVER)]
@@ -294,6 +298,7 @@ impl Plan {
             return Err(CliError::Usage(why.into()));
         }
         let mut engine = EngineConfig::new("");
+        engine.families = args.families.resolve()?;
         engine.model_name = args.model_name;
         engine.parallel = args.parallel;
         engine.context = args.context.context;

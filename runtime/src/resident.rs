@@ -53,7 +53,7 @@ pub(crate) fn load(
     mut ledger: Ledger,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Resident, String> {
-    let loaded = load::open(&config.model).map_err(|e| e.to_string())?;
+    let loaded = load::open(&config.model, &config.families).map_err(|e| e.to_string())?;
     let owner = format!("{}:0", loaded.model.architecture);
     enter_weights(config, loaded.files.tensor_bytes(), &owner, &mut ledger)?;
     let context = match config.beyond_model_context {
@@ -69,6 +69,7 @@ pub(crate) fn load(
         k_type: config.k_type,
         v_type: config.v_type,
         repack: config.repack,
+        ops: loaded.ops.clone(),
     };
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, progress)

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use bantam_gguf::GgufFile;
+use bantam_plugins::Families;
 use bantam_runtime::{
     load,
     probe::{DraftChoice, DraftReport, ProbeConfig, ProbeError, run},
@@ -172,7 +173,7 @@ async fn a_draft_whose_logits_are_not_numbers_is_refused_by_flag_and_file() {
 fn a_draft_opened_as_a_model_is_refused_with_the_flag_for_it() {
     let beside = folders("models").into_iter().map(|folder| folder.join("draft.gguf")).filter(|file| file.is_file());
     for file in beside.chain(folders("drafts").into_iter().map(|folder| folder.join("model.gguf"))) {
-        let refusal = load::open(&file).unwrap_err().to_string();
+        let refusal = load::open(&file, &Families::default()).unwrap_err().to_string();
         assert!(refusal.contains("--draft") && refusal.contains(file.to_str().unwrap()), "{refusal}");
     }
 }

@@ -15,6 +15,7 @@ use bantam_backend::{WeightData, WeightError, WeightSource};
 use bantam_family_api::MetaValue;
 use bantam_gguf::{GgmlType, GgufFile, StringArray, Value, dequantize, writer::GgufWriter};
 use bantam_graph::{Graph, Weight, WeightExpr};
+use bantam_plugins::Families;
 use bantam_runtime::load::{LoadError, ModelFiles, ModelSource, checkpoint, open};
 use proptest::prelude::*;
 
@@ -88,7 +89,7 @@ fn oracle(expr: &WeightExpr, shape: &[usize]) -> Vec<f64> {
 #[test]
 fn every_weight_of_the_fixtures_is_read_where_it_lies() {
     for name in ["llama-dense", "qwen2-dense", "qwen3-dense", "qwen3moe-a", "gemma3-dense"] {
-        let loaded = open(model(name)).unwrap();
+        let loaded = open(model(name), &Families::default()).unwrap();
         let ModelFiles::Gguf(file) = &loaded.files else { panic!("{name} is a file") };
         assert!(loaded.source.unused([&loaded.model.text]).is_empty());
         for weight in &loaded.model.text.weights {
@@ -194,9 +195,9 @@ fn errors_of_opening_name_the_file() {
     let mut writer = GgufWriter::new();
     writer.key("general.architecture", "quokka").tensor_f32("t", &[1], &[0.0]);
     std::fs::write(&path, writer.to_bytes()).unwrap();
-    let unknown = open(&path).unwrap_err();
+    let unknown = open(&path, &Families::default()).unwrap_err();
     assert!(matches!(unknown, LoadError::Family { .. }));
-    for error in [unknown, open(folder.path().join("absent.gguf")).unwrap_err()] {
+    for error in [unknown, open(folder.path().join("absent.gguf"), &Families::default()).unwrap_err()] {
         assert!(error.to_string().contains(&*folder.path().to_string_lossy()), "{error}");
     }
 }

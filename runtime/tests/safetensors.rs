@@ -11,6 +11,7 @@ use std::{
 use bantam_backend::{WeightData, WeightSource};
 use bantam_family_api::{HfCheckpoint, TensorMeta};
 use bantam_gguf::{GgufFile, dequantize};
+use bantam_plugins::Families;
 use bantam_runtime::load::{ModelFiles, ModelSource, SafetensorsFiles, open};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -112,7 +113,7 @@ fn a_tensor_in_another_layout_is_refused_with_both_shapes_as_the_files_write_the
     ] {
         let folder = fixtures().into_iter().find(|folder| folder.ends_with(model)).unwrap();
         let damaged = reshaped(&folder.join("hf"), tensor, found);
-        let message = open(damaged.path()).unwrap_err().to_string();
+        let message = open(damaged.path(), &Families::default()).unwrap_err().to_string();
         let said = format!("tensor `{tensor}`: expected shape {expected}, found {found:?}");
         assert!(message.contains(&said), "{message}");
         assert!(message.starts_with(damaged.path().to_str().unwrap()), "{message}");
@@ -137,7 +138,7 @@ fn folder(files: &[(&str, Vec<u8>)]) -> TempDir {
 }
 
 fn refusal(files: &[(&str, Vec<u8>)]) -> String {
-    SafetensorsFiles::open(folder(files).path()).unwrap_err().to_string()
+    SafetensorsFiles::open(folder(files).path(), &Families::default()).unwrap_err().to_string()
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn number_formats_that_nothing_reads_are_named() {
 #[test]
 fn what_is_missing_beside_the_tensors_is_named() {
     let tensors = || ("x.safetensors", file(&json!({"a": info(&[2], 0, 8)}), 8));
-    let message = |files: &[(&str, Vec<u8>)]| open(folder(files).path()).unwrap_err().to_string();
+    let message = |files: &[(&str, Vec<u8>)]| open(folder(files).path(), &Families::default()).unwrap_err().to_string();
     assert!(message(&[tensors()]).contains("config.json"));
     assert!(message(&[tensors(), ("config.json", b"[]".to_vec())]).contains("config.json"));
     let quokka = json!({"architectures": ["Quokka"]}).to_string().into_bytes();

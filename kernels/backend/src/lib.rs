@@ -13,15 +13,17 @@
 //!
 //! Invariant: a row's result depends on that row's token and the state it reads, and on nothing else in the step.
 
+mod custom;
 mod group;
 mod step;
 mod weights;
 
+pub use custom::{CustomOp, CustomOps, CustomRows};
 pub use group::{RecurrentGroup, StateGroup, state_groups};
 pub use step::{NO_PAGE, NO_SLOT, PageCopy, PageTable, RecurrentStep, SequenceStep, Step, StepError};
 pub use weights::{SharedBytes, WeightData, WeightError, WeightSource};
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use bantam_graph::Graph;
 
@@ -115,6 +117,8 @@ pub struct CompileOptions {
     /// Whether weights may be copied into a form that is faster to compute with. Otherwise those that a file has as they
     /// are needed stay in its mapping, which the system fills and empties as it sees fit. Results are the same.
     pub repack: bool,
+    /// Makes the ops that the graph's language does not have; none: there are none.
+    pub ops: Option<Arc<dyn CustomOps>>,
 }
 
 /// Why a graph could not be compiled.

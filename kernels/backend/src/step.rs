@@ -93,6 +93,9 @@ pub enum StepError {
     /// The program broke down while it computed. Its state is lost; compile the graph anew.
     #[error("the program failed and cannot go on: {0}")]
     Failed(String),
+    /// An op from outside could not compute its rows. What the step wrote must not be used; the program goes on.
+    #[error("an op of a plugin failed: {0}")]
+    Op(String),
     /// The pool cannot grow.
     #[error(
         "KV cache: the system gives no {:.2} GiB of memory (state group {group}: {pages} pages of {page_bytes} bytes)",

@@ -300,6 +300,7 @@ impl Session {
             k_type,
             v_type,
             repack: true,
+            ops: None,
         };
         let mut program = backend.compile(&case.graph()?, &Numbers, &options, &mut |_, _| {})?;
         for group in 0..program.groups().len() {

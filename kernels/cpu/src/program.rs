@@ -1,6 +1,9 @@
 //! A compiled graph with the memory of its sequences' state.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use bantam_backend::{Program, RecurrentGroup, StateGroup, Step, StepError, Trace};
 
@@ -44,6 +47,8 @@ pub(crate) struct CpuProgram {
     last: Option<Results>,
     /// What a member said when it panicked: state and buffers may be half-written since.
     failed: Option<String>,
+    /// Why an op from outside could not compute its rows in this step.
+    fault: OnceLock<String>,
     profile: Option<Profile>,
 }
 
@@ -128,6 +133,7 @@ impl CpuProgram {
             steps: 0,
             last: None,
             failed: None,
+            fault: OnceLock::new(),
             profile,
             team,
         })
@@ -162,6 +168,7 @@ impl CpuProgram {
             partials: &self.partials,
             claims: &runner.claims,
             tally: &runner.tally,
+            fault: &self.fault,
             isa: self.isa,
             few: step.tokens.len() <= FEW_ROWS,
         })
@@ -193,6 +200,10 @@ impl CpuProgram {
     fn finish(&mut self, step: &Step, plain: bool, done: Result<(), Panicked>) -> Result<(), StepError> {
         match done {
             Ok(()) => {
+                if let Some(why) = self.fault.take() {
+                    self.last = None;
+                    return Err(StepError::Op(why));
+                }
                 if let Some(slots) = &mut self.graphs[step.graph].slots {
                     slots.finish(step);
                 }

@@ -1,7 +1,7 @@
 //! Building a graph node by node. Names are given without the layer; [`GraphBuilder::layer`] sets the suffix.
 
 use crate::{
-    Act, Affine, Attention, Concat, DeltaRule, Embed, Experts, Extension, Glu, GluLimit, Graph, GraphError,
+    Act, Affine, Attention, Concat, Custom, DeltaRule, Embed, Experts, Extension, Glu, GluLimit, Graph, GraphError,
     InputSource, Linear, Lookup, NgramHash, Node, Norm, NormKind, Op, Pool, Recurrent, Rope, Route, Rows, ShortConv,
     Slice, Ssm, State, StreamCollapse, StreamGates, StreamUpdate, TopKeys, Weight, WeightExpr, check,
 };
@@ -73,6 +73,11 @@ impl GraphBuilder {
     /// Makes a value a tap, the next in order.
     pub fn tap(&mut self, value: &str) {
         self.graph.taps.push(value.into());
+    }
+
+    /// An op that this language does not have.
+    pub fn custom(&mut self, name: &str, op: Custom) -> String {
+        self.push(name, Op::Custom(op))
     }
 
     /// An input of the step.

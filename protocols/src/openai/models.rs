@@ -49,6 +49,9 @@ impl<'a> Model<'a> {
 
 pub(crate) async fn list(State(app): State<App>, headers: HeaderMap) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
+    // Plugins that have come since are told of in the log; whoever asks for the list does not wait for them.
+    let families = app.engine.config().families.clone();
+    tokio::task::spawn_blocking(move || families.refresh());
     let names = std::iter::once(&model.name).chain(&app.model_aliases);
     if anthropic::speaks_it(&headers) {
         return Ok(Json(anthropic::models::list(names, &model)));

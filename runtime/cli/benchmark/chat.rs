@@ -19,6 +19,7 @@ use crate::{error::CliError, os, progress};
 pub(super) fn measure(plan: &Plan, prompt_tokens: usize) -> Result<[Turn; 2], CliError> {
     let mut config = EngineConfig::new(plan.source.locate()?);
     config.parallel = 1;
+    config.families = plan.families.clone();
     config.threads = plan.threads;
     (config.k_type, config.v_type) = (plan.k_type, plan.v_type);
     config.repack = plan.repack;

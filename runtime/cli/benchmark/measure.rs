@@ -42,7 +42,7 @@ impl<'p> Bench<'p> {
             drop_from_cache(&path)?;
         }
         let start = Instant::now();
-        let loaded = bantam_runtime::load::open(&path).map_err(CliError::failed)?;
+        let loaded = bantam_runtime::load::open(&path, &plan.families).map_err(CliError::failed)?;
         let lengths = lengths(loaded.model.context_length)?;
         let backend = CpuBackend::new(plan.threads).map_err(CliError::failed)?;
         let options = CompileOptions {
@@ -52,6 +52,7 @@ impl<'p> Bench<'p> {
             k_type: plan.k_type,
             v_type: plan.v_type,
             repack: plan.repack,
+            ops: loaded.ops.clone(),
         };
         let bar = progress::share("loading");
         let program = backend

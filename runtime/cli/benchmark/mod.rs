@@ -9,12 +9,14 @@ mod session;
 use std::path::PathBuf;
 
 use bantam_backend::KvType;
+use bantam_plugins::Families;
 use clap::{Args, Subcommand};
 
 use self::{measure::Bench, report::Report};
 use crate::{
     args::{CacheTypeArgs, ComputeArgs, MODEL_HELP, count},
     error::CliError,
+    families::FamilyArgs,
     model_source::ModelSource,
     output,
 };
@@ -77,6 +79,9 @@ pub(crate) struct BenchmarkArgs {
     json: bool,
 
     #[command(flatten)]
+    families: FamilyArgs,
+
+    #[command(flatten)]
     cache_types: CacheTypeArgs,
 
     #[command(flatten)]
@@ -107,6 +112,7 @@ enum BenchmarkCommand {
 #[derive(Clone, Debug)]
 struct Plan {
     source: ModelSource,
+    families: Families,
     decode_tokens: usize,
     batch: usize,
     iterations: usize,
@@ -185,6 +191,7 @@ impl BenchmarkArgs {
         let source = self.model.clone().ok_or_else(|| CliError::Usage("MODEL is missing".into()))?;
         Ok(Plan {
             source,
+            families: self.families.resolve()?,
             decode_tokens: self.decode_tokens,
             batch: self.batch,
             iterations: self.iterations,

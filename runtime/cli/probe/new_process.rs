@@ -1,6 +1,7 @@
 //! The rest of a sequence in another process of this program, which gets the state of its first tokens as a file.
 
 use std::{
+    ffi::OsStr,
     path::Path,
     process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
@@ -45,7 +46,10 @@ fn compute_in(folder: &Path, config: &ProbeConfig, snapshot: &[u8]) -> Result<Re
         .args([Path::new("--restore"), &state, Path::new("--logits"), &logits])
         .args(["--greedy".into(), config.greedy.to_string(), "--cpu-threads".into(), config.threads.to_string()])
         .args(["--cache-type-k", config.k_type.name(), "--cache-type-v", config.v_type.name()])
+        .args(config.families.config().allow_ops.then_some("--allow-plugin-ops"))
         .args(["--repack", if config.repack { "on" } else { "off" }])
+        .args(config.families.directories().iter().flat_map(|path| [OsStr::new("--plugins"), path.as_os_str()]))
+        .args(config.families.config().choice.iter().flat_map(|choice| ["--family", choice.name()]))
         .stderr(Stdio::inherit())
         .output()
         .map_err(|e| e.to_string())?;

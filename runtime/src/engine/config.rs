@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use bantam_backend::KvType;
+use bantam_plugins::Families;
 
 use super::EngineError;
 use crate::{os, sampling::SamplingOverrides};
@@ -41,6 +42,8 @@ impl Default for AnswerRules {
 pub struct EngineConfig {
     /// Model file.
     pub model: PathBuf,
+    /// The families that may describe it.
+    pub families: Families,
     /// Name it is served under.
     pub model_name: String,
     /// Sequences that run at once.
@@ -101,6 +104,7 @@ impl EngineConfig {
     pub fn new(model: impl Into<PathBuf>) -> Self {
         EngineConfig {
             model: model.into(),
+            families: Families::default(),
             model_name: "local".into(),
             parallel: 4,
             context: 32768,

@@ -3,10 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use bantam_backend::{WeightData, WeightError, WeightSource};
-use bantam_families::describe_draft;
 use bantam_family_api::Draft;
 use bantam_gguf::GgufFile;
 use bantam_graph::{Weight, WeightExpr};
+use bantam_plugins::Families;
 
 use super::{LoadError, LoadedModel, ModelSource, checkpoint};
 
@@ -33,9 +33,14 @@ pub struct DraftSource {
 ///
 /// # Errors
 /// A file that cannot be read or is damaged, a draft that is not made for such a model, a key or tensor that does not fit.
-pub fn open_draft(path: impl AsRef<Path>, target: &LoadedModel) -> Result<LoadedDraft, LoadError> {
+pub fn open_draft(
+    path: impl AsRef<Path>,
+    target: &LoadedModel,
+    families: &Families,
+) -> Result<LoadedDraft, LoadError> {
     let file = Arc::new(GgufFile::open(path)?);
-    let draft = describe_draft(&checkpoint(&file)?, &target.files.checkpoint()?)
+    let draft = families
+        .describe_draft(&checkpoint(&file)?, &target.files.checkpoint(families)?)
         .map_err(|source| LoadError::Family { file: file.path().into(), source })?;
     Ok(LoadedDraft { draft, source: DraftSource { model: target.source.clone(), draft: ModelSource::of_gguf(file) } })
 }

@@ -7,9 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use bantam_families::describe;
 use bantam_family_api::{Checkpoint, FamilyError, HfCheckpoint, Import, Model, TensorMeta};
 use bantam_gguf::GgufFile;
+use bantam_plugins::{Described, Families};
 use bantam_text::{ChatTemplate, TemplateError, Tokenizer, TokenizerError};
 use serde_json::{Map, Value};
 
@@ -72,11 +72,11 @@ impl Directory {
     }
 
     /// What the family reads, and how it is made of the files' tensors.
-    fn import(&self) -> Result<Import, FamilyError> {
+    fn import(&self, families: &Families) -> Result<Import, FamilyError> {
         let tensors = self.tensors.iter().map(|(name, entry)| {
             (name.to_owned(), TensorMeta { shape: entry.shape.clone(), r#type: entry.dtype.to_string() })
         });
-        bantam_families::import(&HfCheckpoint { config: self.config.clone(), tensors: tensors.collect() })
+        families.import(&HfCheckpoint { config: self.config.clone(), tensors: tensors.collect() })
     }
 
     /// Refuses number formats that cannot be read, of those tensors that are.
@@ -127,18 +127,18 @@ impl ModelFiles {
     ///
     /// # Errors
     /// An unknown architecture, or a key or tensor that does not fit.
-    pub fn describe(&self) -> Result<(Model, ModelSource), LoadError> {
+    pub fn describe(&self, families: &Families) -> Result<(Described, ModelSource), LoadError> {
         let named = |source| self.refused(source);
         match self {
             ModelFiles::Gguf(file) => {
-                let model = describe(&checkpoint(file)?).map_err(named)?;
+                let model = families.describe(&checkpoint(file)?).map_err(named)?;
                 Ok((model, ModelSource::of_gguf(Arc::clone(file))))
             }
             ModelFiles::Directory(directory) => {
-                let import = directory.import().map_err(named)?;
-                let described = describe(&import.checkpoint).map_err(|e| import.in_terms_of_the_files(e));
+                let import = directory.import(families).map_err(named)?;
+                let described = families.describe(&import.checkpoint).map_err(|e| import.in_terms_of_the_files(e));
                 let model = described.map_err(named)?;
-                directory.check_formats(&import, &model).map_err(named)?;
+                directory.check_formats(&import, &model.model).map_err(named)?;
                 Ok((model, ModelSource::imported(Arc::clone(&directory.tensors), import.tensors)))
             }
         }
@@ -148,11 +148,11 @@ impl ModelFiles {
     ///
     /// # Errors
     /// A key or tensor that does not fit.
-    pub(super) fn checkpoint(&self) -> Result<Checkpoint, LoadError> {
+    pub(super) fn checkpoint(&self, families: &Families) -> Result<Checkpoint, LoadError> {
         match self {
             ModelFiles::Gguf(file) => Ok(checkpoint(file)?),
             ModelFiles::Directory(directory) => {
-                let import = directory.import();
+                let import = directory.import(families);
                 import.map(|import| import.checkpoint).map_err(|source| self.refused(source))
             }
         }

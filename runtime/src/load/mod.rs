@@ -3,7 +3,7 @@
 //! [`open`] maps a GGUF file or a directory of safetensors files, gives metadata and tensor list to the family of its
 //! architecture, and returns the description with a [`ModelSource`] that evaluates its weights. No weight is read before a
 //! backend asks for it. A directory is first brought into the terms of the family's GGUF files
-//! ([`bantam_families::import`]), so that the same family code describes both.
+//! ([`Families::import`]), so that the same family code describes both.
 
 mod checkpoint;
 mod draft;
@@ -23,10 +23,13 @@ pub use source::ModelSource;
 use std::{
     fmt::Display,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use bantam_backend::CustomOps;
 use bantam_family_api::{FamilyError, Model};
 use bantam_gguf::GgufError;
+use bantam_plugins::{Described, Families};
 
 /// An opened and described model.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub struct LoadedModel {
     pub files: ModelFiles,
     /// Its weights.
     pub source: ModelSource,
+    /// What computes the ops that its plugin brings, if it has any.
+    pub ops: Option<Arc<dyn CustomOps>>,
 }
 
 /// Why a model cannot be opened. Every message names the file.
@@ -80,14 +85,16 @@ const NAMED_UNUSED: usize = 8;
 ///
 /// # Errors
 /// A file that cannot be read or is damaged, an unknown architecture, a key or tensor that does not fit.
-pub fn open(path: impl AsRef<Path>) -> Result<LoadedModel, LoadError> {
+pub fn open(path: impl AsRef<Path>, families: &Families) -> Result<LoadedModel, LoadError> {
     let files = ModelFiles::open(path.as_ref())?;
-    let (model, source) = files.describe()?;
+    let (described, source) = files.describe(families)?;
+    let ops = families.ops(&described).map_err(|source| LoadError::Family { file: files.path().into(), source })?;
+    let Described { model, .. } = described;
     let draft = model.draft.iter().map(|draft| &draft.graph);
     let unused = source.unused(std::iter::once(&model.text).chain(draft));
     if !unused.is_empty() {
         let (count, first) = (unused.len(), unused.get(..NAMED_UNUSED).unwrap_or(&unused));
         tracing::warn!(file = %files.path().display(), count, ?first, "the model does not use some of its tensors");
     }
-    Ok(LoadedModel { model, files, source })
+    Ok(LoadedModel { model, files, source, ops })
 }

@@ -33,11 +33,11 @@ pub struct DraftReport {
 /// Runs a draft.
 pub(super) fn draft(config: &ProbeConfig, choice: &DraftChoice) -> Result<DraftReport, ProbeError> {
     let failed = |e: &dyn std::fmt::Display| ProbeError::Failed(e.to_string());
-    let loaded = load::open(&config.model).map_err(|e| failed(&e))?;
+    let loaded = load::open(&config.model, &config.families).map_err(|e| failed(&e))?;
     let (draft, source): (Draft, Box<dyn WeightSource>) = match choice {
         DraftChoice::File(path) => {
             let LoadedDraft { draft, source } =
-                load::open_draft(path, &loaded).map_err(|e| ProbeError::Draft(e.to_string()))?;
+                load::open_draft(path, &loaded, &config.families).map_err(|e| ProbeError::Draft(e.to_string()))?;
             (draft, Box::new(source))
         }
         DraftChoice::BuiltIn => match loaded.model.draft.clone() {
@@ -58,6 +58,7 @@ pub(super) fn draft(config: &ProbeConfig, choice: &DraftChoice) -> Result<DraftR
         k_type: config.k_type,
         v_type: config.v_type,
         repack: config.repack,
+        ops: loaded.ops.clone(),
     };
     let backend = CpuBackend::new(config.threads).map_err(|e| failed(&e))?;
     let program = backend

@@ -21,7 +21,7 @@ const EXAMPLES: usize = 8;
 /// one after another; `DIRECTORY/index.json` has the width of each.
 pub(super) fn dump(config: &ProbeConfig, pattern: &str, directory: &Path) -> Result<(), ProbeError> {
     std::fs::create_dir_all(directory).map_err(|e| file_error(directory, &e))?;
-    let loaded = load::open(&config.model).map_err(|e| ProbeError::Failed(e.to_string()))?;
+    let loaded = load::open(&config.model, &config.families).map_err(|e| ProbeError::Failed(e.to_string()))?;
     let chunk = config.chunk.unwrap_or(config.tokens.len()).clamp(1, config.tokens.len());
     let options = CompileOptions {
         max_rows: chunk,
@@ -30,6 +30,7 @@ pub(super) fn dump(config: &ProbeConfig, pattern: &str, directory: &Path) -> Res
         k_type: config.k_type,
         v_type: config.v_type,
         repack: config.repack,
+        ops: loaded.ops.clone(),
     };
     let backend = CpuBackend::new(config.threads).map_err(|e| ProbeError::Failed(e.to_string()))?;
     let mut program = backend

@@ -13,6 +13,7 @@ mod snapshot;
 use std::{collections::BTreeMap, ops::Add, path::PathBuf};
 
 use bantam_backend::KvType;
+use bantam_plugins::Families;
 use serde::Serialize;
 
 pub use check::CHECKS;
@@ -30,6 +31,8 @@ use crate::{
 pub struct ProbeConfig {
     /// Model file.
     pub model: PathBuf,
+    /// The families that may describe it.
+    pub families: Families,
     /// The sequence, at least one token.
     pub tokens: Vec<u32>,
     /// Tokens to continue it by, greedily.
@@ -78,6 +81,7 @@ impl ProbeConfig {
     pub fn new(model: PathBuf, tokens: Vec<u32>) -> Self {
         ProbeConfig {
             model,
+            families: Families::default(),
             tokens,
             greedy: 0,
             chunk: None,
@@ -356,6 +360,7 @@ fn engine_config(config: &ProbeConfig) -> EngineConfig {
         max_tentative: check::MOST_REJECTED,
         all_logits: true,
         beyond_model_context: true,
+        families: config.families.clone(),
         ..EngineConfig::new(config.model.clone())
     }
 }

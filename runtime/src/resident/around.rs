@@ -57,7 +57,7 @@ pub(crate) fn bare_info(config: &EngineConfig, tokenizer: Tokenizer, vocab: usiz
 /// # Errors
 /// What is wrong with the file, or the state of one sequence does not fit.
 pub(crate) fn acting(config: &EngineConfig, program: Box<dyn Program>) -> Result<Resident, String> {
-    let loaded = load::open(&config.model).map_err(|e| e.to_string())?;
+    let loaded = load::open(&config.model, &config.families).map_err(|e| e.to_string())?;
     let computes = Computes { backend: "program", threads: 1 };
     let info = describe(config, &loaded, config.context, SnapshotKey::default(), program.as_ref(), computes)?;
     with_info(config, info, program)

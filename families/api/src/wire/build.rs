@@ -110,7 +110,7 @@ fn kind(call: &Value) -> Option<&str> {
 }
 
 /// What stands beside the version.
-fn content(bytes: &[u8]) -> Result<Value, Malformed> {
+pub(super) fn content(bytes: &[u8]) -> Result<Value, Malformed> {
     let mut value = of_this_version(bytes)?;
     if let Value::Object(keys) = &mut value {
         keys.shift_remove("bantam_plugin");
@@ -125,6 +125,6 @@ struct Message<'c, T> {
     content: &'c T,
 }
 
-fn to_vec(content: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+pub(super) fn to_vec(content: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&Message { bantam_plugin: ABI, content })
 }

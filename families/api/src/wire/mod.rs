@@ -11,11 +11,13 @@ mod build;
 mod error;
 pub(crate) mod float;
 mod introduction;
+mod op;
 mod serve;
 
 pub use build::{BuildAnswer, BuildRequest};
 pub use error::WireError;
 pub use introduction::Description;
+pub use op::{OpAnswer, OpRequest};
 pub use serve::{answer, description};
 
 use serde_json::Value;

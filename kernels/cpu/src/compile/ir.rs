@@ -159,6 +159,8 @@ pub(crate) enum Op {
     StreamCollapse { x: ValueId, weights: Option<ValueId>, streams: usize },
     /// `x'_d = post_d · y + Σ_s mix[s, d] · x_s`.
     StreamUpdate { x: Option<ValueId>, y: ValueId, post: ValueId, mix: Option<ValueId> },
+    /// An op from outside, in [`super::weights::Weights::customs`].
+    Custom { x: Vec<ValueId>, custom: usize },
     /// The logit rows of a value over tokens.
     Select(ValueId),
 }
@@ -259,7 +261,9 @@ impl Op {
                 f(post);
                 x.iter_mut().chain(mix).for_each(f);
             }
-            Op::Concat { parts, .. } | Op::NgramHash { places: parts, .. } => parts.iter_mut().for_each(f),
+            Op::Concat { parts, .. } | Op::NgramHash { places: parts, .. } | Op::Custom { x: parts, .. } => {
+                parts.iter_mut().for_each(f);
+            }
             Op::Attend { q, beside: Beside { chosen_blocks, chosen_rows, own }, stores, .. } => {
                 f(q);
                 chosen_blocks.iter_mut().chain(chosen_rows).for_each(&mut f);

@@ -1,13 +1,14 @@
 //! From the graph to the IR: names become indexes, ops become nodes as coarse as one loop.
 
 mod attention;
+mod custom;
 mod moe;
 mod rows;
 mod streams;
 
 use std::collections::HashMap;
 
-use bantam_backend::CompileError;
+use bantam_backend::{CompileError, CustomOps};
 use bantam_graph::{Checked, InputSource, Node, Op};
 
 use super::{
@@ -35,12 +36,14 @@ pub(crate) fn lower(
     places: &StatePlaces,
     weights: &mut Weights,
     index: &Index,
+    ops: Option<&dyn CustomOps>,
 ) -> Result<(Ir, Limits), CompileError> {
     let mut lowering = Lowering {
         checked,
         places,
         weights,
         index,
+        ops,
         ir: Ir::default(),
         names: HashMap::new(),
         written: HashMap::new(),
@@ -74,6 +77,7 @@ pub(super) struct Lowering<'a> {
     pub(super) places: &'a StatePlaces,
     pub(super) weights: &'a mut Weights,
     index: &'a Index,
+    ops: Option<&'a dyn CustomOps>,
     pub(super) ir: Ir,
     /// The graph's values.
     names: HashMap<String, ValueId>,
@@ -134,6 +138,7 @@ impl Lowering<'_> {
             Op::StreamGates(o) => return self.stream_gates(name, o),
             Op::StreamCollapse(o) => self.stream_collapse(o)?,
             Op::StreamUpdate(o) => self.stream_update(o)?,
+            Op::Custom(o) => self.custom(name, o)?,
             Op::Softcap { x, cap } => ir::Op::Softcap { x: self.value(x)?, cap: *cap },
         };
         self.define(name, op).map(drop)

@@ -21,7 +21,7 @@ pub(crate) use schedule::Schedule;
 pub(crate) use states::{StateLayout, StatePlaces, layout};
 pub(crate) use weights::{IntegerTable, Loading, Table, Weights, load};
 
-use bantam_backend::CompileError;
+use bantam_backend::{CompileError, CustomOps};
 use bantam_graph::{Checked, Rows};
 
 use ir::{Attend, Best, Ir, Op, Value, ValueId};
@@ -57,8 +57,9 @@ pub(crate) fn plan(
     weights: &mut Weights,
     index: &weights::Index,
     max: MaxRows,
+    ops: Option<&dyn CustomOps>,
 ) -> Result<(Plans, Limits), CompileError> {
-    let (mut ir, limits) = lower::lower(checked, places, weights, index)?;
+    let (mut ir, limits) = lower::lower(checked, places, weights, index, ops)?;
     head::round_twice(&mut ir);
     let plain = finish(&ir, schedule::one_by_one(&ir), max);
     fuse::remove_unused(&mut ir);

@@ -181,11 +181,12 @@ mod tests {
             k_type: KvType::F16,
             v_type: KvType::F16,
             repack: true,
+            ops: None,
         };
         let (_, layouts) = layout(std::slice::from_ref(&checked), &options).unwrap();
         let loading = Loading { isa: Isa::detect(), repack: true };
         let (mut weights, indexes) = load(&[&graph], &shape.weights(), &loading, &mut |_, _| {}).unwrap();
-        let (plans, _) = plan(&checked, &layouts[0].places, &mut weights, &indexes[0], max).unwrap();
+        let (plans, _) = plan(&checked, &layouts[0].places, &mut weights, &indexes[0], max, None).unwrap();
         let schedule = plans.fast.schedule;
         [schedule.regions.len(), schedule.joined.iter().filter(|joined| !**joined).count()]
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bantam_backend::{CompileError, Progress, WeightData, WeightError, WeightSource};
+use bantam_backend::{CompileError, CustomOp, Progress, WeightData, WeightError, WeightSource};
 use bantam_gguf::dequantize;
 use bantam_graph::{Graph, NgramHash, Op, Weight};
 
@@ -36,6 +36,17 @@ pub(crate) struct IntegerTable {
     pub(crate) below: usize,
 }
 
+/// A node with an op from outside.
+#[derive(Debug)]
+pub(crate) struct CustomNode {
+    /// The node's name.
+    pub(crate) node: String,
+    /// What computes it.
+    pub(crate) op: Box<dyn CustomOp>,
+    /// Its weights, in [`Weights::vectors`].
+    pub(crate) weights: Vec<usize>,
+}
+
 /// The weights of a program, ready for use; the IR refers to them by index.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
@@ -49,6 +60,8 @@ pub(crate) struct Weights {
     pub(crate) integers: Vec<IntegerTable>,
     /// Hashes of n-grams.
     pub(crate) hashes: Vec<NgramHash>,
+    /// Ops from outside.
+    pub(crate) customs: Vec<CustomNode>,
     /// Rotary frequencies.
     pub(crate) ropes: Vec<RopeTable>,
 }

@@ -9,7 +9,10 @@ use std::{
     cell::UnsafeCell,
     marker::PhantomData,
     ops::Range,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bantam_backend::Step;
@@ -174,6 +177,8 @@ pub(crate) struct Frame<'a> {
     /// One per node.
     pub(crate) claims: &'a [Claims],
     pub(crate) tally: &'a Tally,
+    /// Why an op from outside could not compute its rows, if one could not.
+    pub(crate) fault: &'a OnceLock<String>,
     pub(crate) isa: Isa,
     /// Whether the step has so few rows that members round them for themselves.
     pub(crate) few: bool,

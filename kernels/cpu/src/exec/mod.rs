@@ -2,6 +2,7 @@
 
 mod attention;
 mod chain;
+mod custom;
 mod elementwise;
 pub(crate) mod experts;
 pub(crate) mod frame;
@@ -110,6 +111,7 @@ pub(crate) unsafe fn run(frame: &Frame<'_>, member: &Member<'_>, index: usize) {
             Entry::Float | Entry::Integer => select::<u32>(&turn, *x),
             Entry::Block => select::<QBlock>(&turn, *x),
         },
+        Op::Custom { x, custom } => custom::custom(&turn, x, *custom),
         Op::Slice { x, cutting } => views::slice(&turn, *x, cutting),
         Op::Concat { parts, groups } => views::concat(&turn, parts, *groups),
         Op::Activate { .. }

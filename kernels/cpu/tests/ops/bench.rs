@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
-use bantam_backend::{Backend, CompileOptions, KvType, NO_PAGE, Program, SequenceStep, Step};
+use bantam_backend::{Backend, CompileError, CompileOptions, KvType, NO_PAGE, Program, SequenceStep, Step, StepError};
 use bantam_cpu::{CpuBackend, isa::Isa};
 use bantam_graph::{Graph, GraphBuilder, InputSource};
 
-use crate::weights::{self, Random, SplitMix};
+use crate::{
+    custom,
+    weights::{self, Random, SplitMix},
+};
 
 /// Token ids of all tests are below this.
 pub(crate) const VOCAB: usize = 50;
@@ -129,6 +132,39 @@ impl Bench {
         }
     }
 
+    /// Compiles the graph and runs nothing.
+    pub(crate) fn compile(&self) -> Result<Box<dyn Program>, CompileError> {
+        self.compile_for(Setup { isa: Isa::detect(), threads: 1, page_step: 1, kv: KvType::F32 })
+    }
+
+    fn compile_for(&self, setup: Setup) -> Result<Box<dyn Program>, CompileError> {
+        let backend = CpuBackend::with_isa(setup.threads, setup.isa).unwrap();
+        let options = CompileOptions {
+            max_rows: MAX_ROWS,
+            max_logit_rows: MAX_ROWS,
+            max_tentative: 0,
+            k_type: setup.kv,
+            v_type: setup.kv,
+            repack: true,
+            ops: custom::ops(),
+        };
+        backend.compile(&self.graph, &Random, &options, &mut |_, _| {})
+    }
+
+    /// How many of these tokens the program takes, each in a step of its own; the others fail with what is handed to
+    /// `failed`.
+    pub(crate) fn run_each(&self, tokens: &[u32], mut failed: impl FnMut(StepError)) -> usize {
+        let setup = Setup { isa: Isa::detect(), threads: 2, page_step: 1, kv: KvType::F32 };
+        let mut session = Session::new(self, setup);
+        let run = |token: &&u32| {
+            let step = session.step(&[(0, &[**token], 1)]);
+            let done = session.program.run(&step).map_err(&mut failed).is_ok();
+            assert_ne!(done, session.program.logits().is_empty(), "a step that failed leaves nothing to be read");
+            done
+        };
+        tokens.iter().filter(run).count()
+    }
+
     fn seen(&self, setup: Setup, tokens: &[u32]) -> Seen<'_> {
         let mut session = Session::new(self, setup);
         let step = session.step(&[(0, tokens, tokens.len())]);
@@ -192,16 +228,7 @@ struct Session {
 
 impl Session {
     fn new(bench: &Bench, setup: Setup) -> Session {
-        let backend = CpuBackend::with_isa(setup.threads, setup.isa).unwrap();
-        let options = CompileOptions {
-            max_rows: MAX_ROWS,
-            max_logit_rows: MAX_ROWS,
-            max_tentative: 0,
-            k_type: setup.kv,
-            v_type: setup.kv,
-            repack: true,
-        };
-        let mut program = backend.compile(&bench.graph, &Random, &options, &mut |_, _| {}).unwrap();
+        let mut program = bench.compile_for(setup).unwrap();
         for group in 0..program.groups().len() {
             program.reserve_pages(group, PAGES).unwrap();
         }

@@ -4,6 +4,7 @@
 
 mod attention;
 mod bench;
+mod custom;
 mod linear;
 mod moe;
 mod rows;

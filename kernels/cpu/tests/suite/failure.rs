@@ -51,6 +51,7 @@ fn program(backend: &CpuBackend, gone: &Arc<AtomicBool>) -> Box<dyn Program> {
         k_type: KvType::F16,
         v_type: KvType::F16,
         repack: true,
+        ops: None,
     };
     let mut program = backend.compile(&PLAIN.graph(), &source, &options, &mut |_, _| {}).unwrap();
     program.reserve_pages(0, 1).unwrap();

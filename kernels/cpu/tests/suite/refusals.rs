@@ -91,6 +91,7 @@ fn ids_that_could_leave_a_table_are_refused_at_compile_time() {
         k_type: KvType::F16,
         v_type: KvType::F16,
         repack: true,
+        ops: None,
     };
     let backend = CpuBackend::new(1).unwrap();
     match backend.compile(&graph, &shape.weights(), &options, &mut |_, _| {}) {
@@ -117,6 +118,7 @@ fn a_graph_without_state_runs() {
         k_type: KvType::F16,
         v_type: KvType::F16,
         repack: true,
+        ops: None,
     };
     let backend = CpuBackend::new(2).unwrap();
     let mut program = backend.compile(&graph, &PLAIN.weights(), &options, &mut |_, _| {}).unwrap();

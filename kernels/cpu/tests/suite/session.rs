@@ -51,6 +51,7 @@ impl Session {
             k_type,
             v_type,
             repack: true,
+            ops: None,
         };
         let mut program = backend.compile(&shape.graph(), &shape.weights(), &options, &mut |_, _| {}).unwrap();
         for group in 0..program.groups().len() {

@@ -1,6 +1,7 @@
 //! The type-checker: resolves every name, computes every shape, refuses what does not fit.
 
 mod attention;
+mod custom;
 mod declare;
 mod dense;
 mod fit;
@@ -163,6 +164,7 @@ impl<'g> Checker<'g> {
             Op::Experts(o) => self.experts(o),
             Op::StreamCollapse(o) => self.stream_collapse(o),
             Op::StreamUpdate(o) => self.stream_update(o),
+            Op::Custom(o) => self.custom(o),
             Op::Select { x, to } => self.select(x, *to),
             Op::Route(_) | Op::StreamGates(_) | Op::Store { .. } => Err("it does not yield one value".into()),
         }

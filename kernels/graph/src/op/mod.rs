@@ -6,6 +6,7 @@
 //! Operands of an op have the same rows unless it says otherwise.
 
 mod attention;
+mod custom;
 mod dense;
 mod input;
 mod moe;
@@ -14,6 +15,7 @@ mod recurrent;
 mod streams;
 
 pub use attention::{Attention, BlockSelection, CompressedKeys, Mask, Pool, TopKeys};
+pub use custom::{Custom, MAX_CUSTOM_OPERANDS};
 pub use dense::{Act, Affine, Concat, Glu, GluLimit, Linear, Norm, NormKind, Pairing, Rope, RopeScaling, Slice};
 pub use input::{Embed, HashHead, InputSource, Lookup, NO_ID, NgramHash};
 pub use moe::{ExpertGroups, ExpertScales, Experts, Route, Scoring};
@@ -132,6 +134,8 @@ pub enum Op {
     StreamCollapse(StreamCollapse),
     /// A block's result into the residual streams.
     StreamUpdate(StreamUpdate),
+    /// An op that this language does not have, row by row. Yields f32 rows.
+    Custom(Custom),
     /// The rows of `x` that `to` holds: tokens to logit rows.
     Select {
         /// Operand over tokens.

@@ -45,6 +45,7 @@ impl Op {
             Op::Affine(o) => vec![&o.x],
             Op::Slice(o) => vec![&o.x],
             Op::Concat(o) => o.parts.iter().map(String::as_str).collect(),
+            Op::Custom(o) => o.x.iter().map(String::as_str).collect(),
             Op::Store { x, .. }
             | Op::Activate { x, .. }
             | Op::Scale { x, .. }
@@ -78,6 +79,7 @@ impl Op {
                 names
             }
             Op::StreamGates(o) => vec![&o.scale, &o.base],
+            Op::Custom(o) => o.weights.iter().map(String::as_str).collect(),
             _ => vec![],
         }
     }

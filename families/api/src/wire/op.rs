@@ -1,0 +1,80 @@
+//! Ops that a plugin brings: what it is told of one, and what it says of it.
+
+use bantam_graph::Custom;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{ABI, Malformed, WireError, of_this_version, read};
+
+/// An op of a graph, with what it works on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpRequest {
+    /// [`ABI`].
+    pub bantam_plugin: u32,
+    /// What the plugin calls it.
+    pub op: String,
+    /// What the graph tells it.
+    pub attributes: Map<String, Value>,
+    /// Entries of a row of each operand.
+    pub operands: Vec<usize>,
+    /// Row-major shape of each weight.
+    pub weights: Vec<Vec<usize>>,
+}
+
+/// What a plugin says of an op.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum OpAnswer {
+    /// Entries of a row of its result.
+    Width(usize),
+    /// Why there is no such op.
+    Error(WireError),
+}
+
+impl OpRequest {
+    /// Of a node whose operands and weights are these.
+    pub fn new(op: &Custom, operands: &[usize], weights: &[&[usize]]) -> Self {
+        OpRequest {
+            bantam_plugin: ABI,
+            op: op.op.clone(),
+            attributes: op.attributes.clone(),
+            operands: operands.into(),
+            weights: weights.iter().map(|shape| shape.to_vec()).collect(),
+        }
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// Another version, or what is no request.
+    pub fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
+        read(&of_this_version(bytes)?)
+    }
+
+    /// As a plugin gets it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn to_vec(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+}
+
+impl OpAnswer {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// Another version, or what is no answer.
+    pub fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
+        read(&super::build::content(bytes)?)
+    }
+
+    /// As a plugin gives it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn to_vec(&self) -> Result<Vec<u8>, serde_json::Error> {
+        super::build::to_vec(self)
+    }
+}

@@ -1,0 +1,107 @@
+//! A plugin's file: read once, and copied to where nobody else writes.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::{PluginError, platform::Kind, platform::kind, trust};
+
+/// Longest plugin that is read, in bytes.
+const LONGEST: u64 = 256 << 20;
+
+/// What shows that a file is not the one it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    bytes: u64,
+    changed: Option<SystemTime>,
+    #[cfg(unix)]
+    inode: [i128; 6],
+}
+
+impl Stamp {
+    /// Of the file that is there now; `None` if it cannot be seen.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let metadata = path.metadata().ok()?;
+        Some(Stamp {
+            bytes: metadata.len(),
+            changed: metadata.modified().ok(),
+            #[cfg(unix)]
+            inode: {
+                use std::os::unix::fs::MetadataExt as _;
+                let (dev, ino, mode) = (metadata.dev().into(), metadata.ino().into(), metadata.mode().into());
+                [dev, ino, metadata.ctime().into(), metadata.ctime_nsec().into(), mode, metadata.uid().into()]
+            },
+        })
+    }
+}
+
+/// A plugin as it was when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PrivateCopy {
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+    /// SHA-256 of its bytes, in hexadecimal.
+    pub(crate) sha256: String,
+}
+
+/// Reads a plugin and puts a copy of it into a directory of this process, named by what it holds.
+///
+/// # Errors
+/// A file that is not trusted, cannot be read, is too long or no plugin for this machine.
+pub(crate) fn copy(path: &Path, to: &Path) -> Result<PrivateCopy, PluginError> {
+    let bytes = read(path)?;
+    let kind = kind(&bytes)?;
+    let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let copy = to.join(format!("{sha256}.{}", kind.extension()));
+    if !copy.exists() {
+        write(&copy, &bytes).map_err(|e| PluginError::Read(format!("{}: {e}", copy.display())))?;
+    }
+    Ok(PrivateCopy { path: copy, kind, sha256 })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, PluginError> {
+    let cannot = |e: io::Error| PluginError::Read(e.to_string());
+    // Opening a pipe would wait for somebody to write to it.
+    if !path.metadata().map_err(cannot)?.is_file() {
+        return Err(PluginError::Read("it is not a file".into()));
+    }
+    let file = File::open(path).map_err(cannot)?;
+    let metadata = file.metadata().map_err(cannot)?;
+    trust::check(&metadata, path)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    match bytes.len() as u64 > LONGEST {
+        true => Err(PluginError::Read(format!("it is longer than {LONGEST} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+/// Whole or not at all: a copy that was cut short by a full disk must not be taken for the plugin.
+fn write(copy: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = copy.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(bytes)?;
+    file.persist(copy).map(|_| ()).map_err(|e| e.error)
+}
+
+/// The files in a directory that may be plugins, by name.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub(crate) fn candidates(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if extension.is_some_and(|extension| crate::platform::EXTENSIONS.contains(&extension)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,337 @@
+//! The plugins that are in the directories at this moment.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bantam_backend::CustomOps;
+use bantam_family_api::{
+    Checkpoint, Draft, FamilyError, HfCheckpoint, Import, Model,
+    wire::{BuildAnswer, BuildRequest, Description, OpAnswer, OpRequest},
+};
+use bantam_graph::{Graph, Op, check};
+use tempfile::TempDir;
+
+use crate::{
+    PluginError,
+    file::{self, PrivateCopy, Stamp},
+    ops::PluginOps,
+    platform::Kind,
+    verify,
+    worker::{self, Limits, Question, WorkerProgram},
+};
+
+/// Where plugins are looked for, and how they are asked.
+#[derive(Clone, Debug)]
+pub struct PluginsConfig {
+    /// Directories, the most important first. One that does not exist holds none.
+    pub directories: Vec<PathBuf>,
+    /// The program that asks a plugin.
+    pub worker: WorkerProgram,
+    /// What a question may cost.
+    pub limits: Limits,
+}
+
+/// A file in one of the directories, and what it is.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The file.
+    pub file: PathBuf,
+    /// The plugin, or why it is none that can be used.
+    pub plugin: Result<Arc<Plugin>, PluginError>,
+}
+
+/// A plugin that can be asked.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// The file it was read from.
+    pub file: PathBuf,
+    /// What it says of itself.
+    pub description: Description,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+    copy: PrivateCopy,
+    worker: WorkerProgram,
+    limits: Limits,
+    /// Keeps the copy as long as anybody may ask.
+    directory: Arc<TempDir>,
+}
+
+/// What was found when it was looked at last, by file.
+type Seen = BTreeMap<PathBuf, (Stamp, Found)>;
+
+/// The plugins of some directories. Looking again costs little where nothing has changed.
+#[derive(Debug)]
+pub struct Plugins {
+    config: PluginsConfig,
+    copies: Arc<TempDir>,
+    seen: Mutex<Seen>,
+}
+
+impl Plugins {
+    /// Looks at nothing yet.
+    ///
+    /// # Errors
+    /// If there is no place for private copies.
+    pub fn new(config: PluginsConfig) -> io::Result<Self> {
+        let copies = tempfile::Builder::new().prefix("bantam-plugins-").tempdir()?;
+        Ok(Plugins { config, copies: Arc::new(copies), seen: Mutex::default() })
+    }
+
+    /// Where plugins are looked for.
+    pub fn directories(&self) -> &[PathBuf] {
+        &self.config.directories
+    }
+
+    /// Everything in the directories that may be a plugin, in order of precedence. What is new or has changed is asked what it
+    /// is, and told of in the log once.
+    pub fn scan(&self) -> Vec<Found> {
+        // A panic while the lock was held leaves a map that is still true.
+        self.scan_into(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same, for its entries in the log alone. Nothing is done if somebody else looks at this moment.
+    pub fn refresh(&self) {
+        if let Ok(mut seen) = self.seen.try_lock() {
+            self.scan_into(&mut seen);
+        }
+    }
+
+    fn scan_into(&self, seen: &mut Seen) -> Vec<Found> {
+        let stamped = self.candidates().filter_map(|path| Some((Stamp::of(&path)?, path)));
+        let known = |(stamp, path): (Stamp, PathBuf)| {
+            let known = seen.remove(&path).filter(|(before, _)| *before == stamp);
+            (stamp, path, known.map(|(_, found)| found))
+        };
+        let files: Vec<_> = stamped.map(known).collect();
+        let now = at_once(files, |(stamp, path, known)| (stamp, known.unwrap_or_else(|| told(self.look_at(&path)))));
+        let found = now.iter().map(|(_, found)| found.clone()).collect();
+        *seen = now.into_iter().map(|(stamp, found)| (found.file.clone(), (stamp, found))).collect();
+        found
+    }
+
+    /// What a file is, wherever it lies.
+    ///
+    /// # Errors
+    /// Why it is no plugin that can be used.
+    pub fn open(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
+        let copy = file::copy(path, self.copies.path())?;
+        let question = Question::Describe;
+        let answer = worker::ask(&self.config.worker, self.config.limits, &copy.path, question, Vec::new())?;
+        let refused = |why| PluginError::Answer { question: question.name(), why };
+        let description = Description::from_slice(&answer).map_err(|why| refused(why.to_string()))?;
+        check_names(&description).map_err(refused)?;
+        Ok(Arc::new(Plugin {
+            file: path.into(),
+            description,
+            sha256: copy.sha256.clone(),
+            copy,
+            worker: self.config.worker.clone(),
+            limits: self.config.limits,
+            directory: Arc::clone(&self.copies),
+        }))
+    }
+
+    /// Everything in the directories that may be a plugin, looked at now; nothing is told to the log.
+    pub fn look(&self) -> Vec<Found> {
+        at_once(self.candidates().collect(), |path| self.look_at(&path))
+    }
+
+    fn look_at(&self, path: &Path) -> Found {
+        Found { file: path.into(), plugin: self.open(path) }
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.config.directories.iter().flat_map(|directory| match file::candidates(directory) {
+            Ok(files) => files,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => {
+                tracing::warn!("directory of plugins {}: {e}", directory.display());
+                Vec::new()
+            }
+        })
+    }
+}
+
+impl Plugin {
+    /// Whether it takes an architecture.
+    pub fn takes(&self, architecture: &str) -> bool {
+        self.description.architectures.iter().any(|taken| taken == architecture)
+    }
+
+    /// Describes a checkpoint.
+    ///
+    /// # Errors
+    /// What the plugin refuses, or what is wrong with its answer.
+    pub fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+        let model = match self.build(&BuildRequest::Model { checkpoint: checkpoint.clone() })? {
+            BuildAnswer::Model(model) => model,
+            BuildAnswer::Error(error) => return Err(error.into()),
+            _ => return Err(self.refused("expected `model`".into())),
+        };
+        verify::model(&model, checkpoint).map_err(|why| self.refused(why))?;
+        self.check_ops(&model.text)?;
+        model.draft.as_ref().map_or(Ok(()), |draft| self.check_ops(&draft.graph))?;
+        if !model.chat.unknown_calls.is_empty() {
+            let kinds = model.chat.unknown_calls.join(", ");
+            tracing::warn!("plugin {}: calls of tools in the form {kinds} are not known here and stay text", self.name());
+        }
+        Ok(*model)
+    }
+
+    /// Brings a Hugging Face checkpoint into the family's terms.
+    ///
+    /// # Errors
+    /// As [`Plugin::describe`].
+    pub fn import(&self, checkpoint: &HfCheckpoint) -> Result<Import, FamilyError> {
+        let import = match self.build(&BuildRequest::Import { checkpoint: checkpoint.clone() })? {
+            BuildAnswer::Import(import) => import,
+            BuildAnswer::Error(error) => return Err(error.into()),
+            _ => return Err(self.refused("expected `import`".into())),
+        };
+        verify::import(&import, checkpoint).map_err(|why| self.refused(why))?;
+        Ok(import)
+    }
+
+    /// Describes a draft from a file of its own.
+    ///
+    /// # Errors
+    /// As [`Plugin::describe`].
+    pub fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
+        let built = match self.build(&BuildRequest::Draft { draft: draft.clone(), target: target.clone() })? {
+            BuildAnswer::Draft(draft) => draft,
+            BuildAnswer::Error(error) => return Err(error.into()),
+            _ => return Err(self.refused("expected `draft`".into())),
+        };
+        verify::draft(&built, draft, target).map_err(|why| self.refused(why))?;
+        Ok(built)
+    }
+
+    /// What computes the ops that it brings: its library, loaded into this process.
+    ///
+    /// # Errors
+    /// A plugin in WebAssembly, whose ops are not run; a library that cannot be loaded or has no ops.
+    pub(crate) fn ops(&self) -> Result<Arc<dyn CustomOps>, FamilyError> {
+        if self.copy.kind == Kind::Wasm {
+            let why = "ops of plugins in WebAssembly are not run; take the plugin as a library";
+            return Err(self.failed(&PluginError::Load(why.into())));
+        }
+        let ops = PluginOps::load(&self.copy.path, self.name(), Arc::clone(&self.directory));
+        ops.map(|ops| Arc::new(ops) as Arc<dyn CustomOps>).map_err(|e| self.failed(&e))
+    }
+
+    /// Asks how wide the results of the graph's ops are that the plugin brings, and compares.
+    fn check_ops(&self, graph: &Graph) -> Result<(), FamilyError> {
+        let checked = check(graph).map_err(|e| self.refused(e.to_string()))?;
+        let mut asked: Vec<(OpRequest, usize)> = Vec::new();
+        for node in &graph.nodes {
+            let Op::Custom(op) = &node.op else { continue };
+            let widths: Vec<usize> = op.x.iter().filter_map(|x| checked.types.get(x)).map(|t| t.width).collect();
+            let weights = op.weights.iter().filter_map(|name| graph.weight(name));
+            let shapes: Vec<&[usize]> = weights.map(|weight| weight.shape.as_slice()).collect();
+            let request = OpRequest::new(op, &widths, &shapes);
+            let refused = |why: String| {
+                let node = &node.name;
+                self.failed(&PluginError::Answer { question: Question::Infer.name(), why: format!("node `{node}`: {why}") })
+            };
+            let known = asked.iter().find(|(before, _)| *before == request).map(|(_, width)| *width);
+            let width = match known {
+                Some(width) => width,
+                None => self.infer(&request)?.map_err(refused)?,
+            };
+            if width != op.width {
+                return Err(refused(format!("op `{}` yields rows of {width}, and the graph says {}", op.op, op.width)));
+            }
+            asked.push((request, width));
+        }
+        Ok(())
+    }
+
+    fn infer(&self, request: &OpRequest) -> Result<Result<usize, String>, FamilyError> {
+        let bytes = request.to_vec().map_err(|e| FamilyError::Unsupported(e.to_string()))?;
+        let answer = worker::ask(&self.worker, self.limits, &self.copy.path, Question::Infer, bytes);
+        let answer = answer.map_err(|e| self.failed(&e))?;
+        Ok(match OpAnswer::from_slice(&answer) {
+            Ok(OpAnswer::Width(width)) => Ok(width),
+            Ok(OpAnswer::Error(error)) => Err(FamilyError::from(error).to_string()),
+            Err(why) => Err(why.to_string()),
+        })
+    }
+
+    fn build(&self, request: &BuildRequest) -> Result<BuildAnswer, FamilyError> {
+        let request = request.to_vec().map_err(|e| FamilyError::Unsupported(e.to_string()))?;
+        let answer = worker::ask(&self.worker, self.limits, &self.copy.path, Question::Build, request);
+        let answer = answer.map_err(|e| self.failed(&e))?;
+        BuildAnswer::from_slice(&answer).map_err(|why| self.refused(why.to_string()))
+    }
+
+    /// Its name and file, for messages.
+    pub fn name(&self) -> String {
+        format!("`{}` ({})", self.description.name, self.file.display())
+    }
+
+    fn refused(&self, why: String) -> FamilyError {
+        self.failed(&PluginError::Answer { question: Question::Build.name(), why })
+    }
+
+    fn failed(&self, why: &PluginError) -> FamilyError {
+        FamilyError::Unsupported(format!("the plugin {} failed: {why}", self.name()))
+    }
+}
+
+/// Does something for each of these at the same time, as far as it has to wait: one plugin that hangs holds up no other.
+fn at_once<T: Send, U: Send>(of: Vec<T>, make: impl Fn(T) -> U + Sync) -> Vec<U> {
+    const AT_ONCE: usize = 8;
+    let mut made = Vec::with_capacity(of.len());
+    let mut rest = of.into_iter();
+    loop {
+        let some: Vec<T> = rest.by_ref().take(AT_ONCE).collect();
+        if some.is_empty() {
+            return made;
+        }
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = some.into_iter().map(|one| scope.spawn(|| make(one))).collect();
+            made.extend(threads.into_iter().filter_map(|thread| thread.join().ok()));
+        });
+    }
+}
+
+/// Tells the log what was found.
+fn told(found: Found) -> Found {
+    let file = found.file.display();
+    match &found.plugin {
+        Ok(plugin) => {
+            let Description { name, version, architectures, .. } = &plugin.description;
+            tracing::info!("plugin {file}: {name} {version}, for {}", architectures.join(", "));
+        }
+        Err(why) => tracing::warn!("the plugin {file} is not used: {why}"),
+    }
+    found
+}
+
+/// Most architectures of one plugin, and longest name.
+const MOST_ARCHITECTURES: usize = 256;
+const LONGEST_NAME: usize = 100;
+
+/// Names are shown in logs and lists.
+fn check_names(description: &Description) -> Result<(), String> {
+    let Description { name, version, architectures, hf_architectures, draft_architectures, .. } = description;
+    let all = || architectures.iter().chain(hf_architectures).chain(draft_architectures);
+    if all().count() > MOST_ARCHITECTURES {
+        return Err(format!("expected at most {MOST_ARCHITECTURES} architectures, found {}", all().count()));
+    }
+    if architectures.is_empty() && hf_architectures.is_empty() {
+        return Err("architectures: it takes none".into());
+    }
+    let is_bad = |name: &&String| name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control);
+    match [name, version].into_iter().chain(all()).find(is_bad) {
+        Some(bad) => {
+            let shown: String = bad.chars().take(LONGEST_NAME).flat_map(char::escape_default).collect();
+            Err(format!("expected names of 1 to {LONGEST_NAME} printable characters, found \"{shown}\""))
+        }
+        None => Ok(()),
+    }
+}

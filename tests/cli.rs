@@ -10,8 +10,18 @@ use bantam_gguf::{GgufFile, writer::GgufWriter};
 use serde_json::{Value, json};
 use support::{bantam, f32_file, fail, fixture, json, model, stderr, stdout, succeed};
 
-const COMMANDS: &[&str] =
-    &["serve", "generate", "inspect", "probe", "benchmark", "tokenize", "render", "plugins", "doctor", "transcript-audit"];
+const COMMANDS: &[&str] = &[
+    "serve",
+    "generate",
+    "inspect",
+    "probe",
+    "benchmark",
+    "tokenize",
+    "render",
+    "plugins",
+    "doctor",
+    "transcript-audit",
+];
 
 #[test]
 fn help_and_version_go_to_standard_output() {

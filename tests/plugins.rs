@@ -108,7 +108,11 @@ fn speechless() -> Vec<(&'static str, Source<'static>, &'static str)> {
     vec![
         ("abi", Source { abi: "77", ..WELL }, "version 77"),
         ("abi_hangs", Source { abi: "(pause(), 0)", ..WELL }, "within"),
-        ("constructor", Source { before_all: "__attribute__((constructor)) void f(void) { abort(); }", ..WELL }, "signal"),
+        (
+            "constructor",
+            Source { before_all: "__attribute__((constructor)) void f(void) { abort(); }", ..WELL },
+            "signal",
+        ),
         ("crash", with("*(volatile int *)8 = 1;"), "signal"),
         ("abort", with("abort();"), "signal"),
         ("stack", with("return bantam_plugin_describe(to) + bantam_plugin_abi();"), "signal"),
@@ -204,13 +208,14 @@ fn bad_plugins_are_told_of_and_the_rest_goes_on() {
 fn refused(source: &Source<'_>) -> String {
     let folder = folder();
     source.compile(folder.path(), "plugin");
-    let told = fail(1, &["probe", &model("llama-dense"), "--tokens", "1", "--plugins", folder.path().to_str().unwrap()]);
+    let told =
+        fail(1, &["probe", &model("llama-dense"), "--tokens", "1", "--plugins", folder.path().to_str().unwrap()]);
     assert!(told.contains("plugin") || told.contains("blk.0"), "{told}");
     told
 }
 
 /// A graph that would do for a vocabulary of this size and width, with a node or a key changed.
-fn graph(vocab: usize, width: usize, output: &str, extra: Value) -> Value {
+fn graph(vocab: usize, width: usize, output: &str, extra: &Value) -> Value {
     let mut graph = json!({
         "name": "llama",
         "weights": [{"name": "t", "shape": [vocab, width], "expr": {"tensor": "token_embd.weight"}}],
@@ -247,7 +252,7 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
     let (vocab, width) = table();
     let node = |name: &str, op: Value| json!({"name": name, "op": op});
     let with_node = |op: Value| {
-        let mut graph = graph(vocab, width, "logits", json!({}));
+        let mut graph = graph(vocab, width, "logits", &json!({}));
         graph["nodes"].as_array_mut().unwrap().insert(2, node("new", op));
         answer(&graph)
     };
@@ -258,15 +263,22 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
         (r#"{"bantam_plugin":0}"#.to_owned(), "expected"),
         (r#"{"bantam_plugin":1,"error":{"message":"x"}}"#.to_owned(), "version 1"),
         (r#"{"bantam_plugin":0,"error":{"tensor":"blk.0.x","expected":"some","found":"none"}}"#.to_owned(), "blk.0.x"),
-        (answer(&graph(vocab, width, "nothing", json!({}))), "nothing"),
-        (answer(&graph(vocab + 1, width, "logits", json!({}))), "expected shape"),
-        (answer(&graph(vocab, width, "logits", json!({"wish": 1}))), "wish"),
-        (answer(&graph(vocab, width, "logits", json!({"states": long_state}))), "state"),
+        (answer(&graph(vocab, width, "nothing", &json!({}))), "nothing"),
+        (answer(&graph(vocab + 1, width, "logits", &json!({}))), "expected shape"),
+        (answer(&graph(vocab, width, "logits", &json!({"wish": 1}))), "wish"),
+        (answer(&graph(vocab, width, "logits", &json!({"states": long_state}))), "state"),
         (with_node(json!({"teleport": {"x": "x"}})), "teleport"),
         (with_node(json!({"softcap": {"x": "x", "cap": 1.0, "mood": 2}})), "mood"),
         (with_node(json!({"softcap": {"x": "y", "cap": 1.0}})), "`y`"),
-        (answer(&graph(vocab, width, "logits", json!({}))).replace("\"context_length\":64", "\"context_length\":0"), "context"),
-        (answer(&graph(vocab, width, "logits", json!({}))).replace("\"architecture\":\"llama\"", "\"architecture\":\"x\""), "`x`"),
+        (
+            answer(&graph(vocab, width, "logits", &json!({}))).replace("\"context_length\":64", "\"context_length\":0"),
+            "context",
+        ),
+        (
+            answer(&graph(vocab, width, "logits", &json!({})))
+                .replace("\"architecture\":\"llama\"", "\"architecture\":\"x\""),
+            "`x`",
+        ),
     ];
     for (answer, word) in &answers {
         let told = refused(&Source { answer, ..WELL });
@@ -288,7 +300,7 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
 fn a_graph_from_a_plugin_is_run_and_the_log_says_whose_it_is() {
     let (vocab, width) = table();
     let folder = folder();
-    let answer = answer(&graph(vocab, width, "logits", json!({})));
+    let answer = answer(&graph(vocab, width, "logits", &json!({})));
     Source { answer: &answer, ..WELL }.compile(folder.path(), "plain");
     let directory = folder.path().to_str().unwrap();
     let arguments = ["probe", &model("llama-dense"), "--tokens", "1,2", "--greedy", "2"];
@@ -302,6 +314,112 @@ fn a_graph_from_a_plugin_is_run_and_the_log_says_whose_it_is() {
     assert_eq!(stdout(&named), stdout(&with));
     let unknown = fail(1, &[&arguments[..], &["--plugins", directory, "--family", "other"]].concat());
     assert!(unknown.contains("--family other"), "{unknown}");
+}
+
+/// Functions of a plugin with the op `double`, which returns `{code}` and whose rows are `{width}` wide.
+fn double(width: usize, code: i32) -> String {
+    format!(
+        r#"
+        typedef struct {{
+            size_t rows, operands; const float *const *x; const size_t *widths;
+            size_t weights; const float *const *weight; const size_t *lengths; float *out; size_t width;
+        }} bantam_op_rows;
+        int32_t bantam_plugin_op_infer(const uint8_t *of, size_t len, bantam_bytes *to) {{
+            static const char text[] = "{{\"bantam_plugin\":0,\"width\":{width}}}";
+            to->data = (uint8_t *)text; to->len = sizeof text - 1;
+            return memmem(of, len, "double", 6) == NULL;
+        }}
+        int32_t bantam_plugin_op_open(const uint8_t *of, size_t len, void **op) {{
+            *op = malloc(1); return memmem(of, len, "\"how\":\"twice\"", 13) == NULL;
+        }}
+        int32_t bantam_plugin_op_run(const void *op, const bantam_op_rows *call) {{
+            for (size_t i = 0; i < call->rows * call->width; i++) call->out[i] = 2 * call->x[0][i];
+            return {code};
+        }}
+        void bantam_plugin_op_close(void *op) {{ free(op); }}
+        "#
+    )
+}
+
+/// The answer with a graph in which this op doubles the rows.
+fn doubled(op: &Value) -> String {
+    let (vocab, width) = table();
+    let mut graph = graph(vocab, width, "logits", &json!({}));
+    let nodes = graph["nodes"].as_array_mut().unwrap();
+    nodes.insert(2, json!({"name": "twice", "op": op}));
+    nodes[3]["op"]["select"]["x"] = json!("twice");
+    answer(&graph)
+}
+
+fn custom(width: usize) -> Value {
+    json!({"custom": {"op": "double", "x": ["x"], "attributes": {"how": "twice"}, "width": width}})
+}
+
+#[test]
+fn ops_of_plugins_run_where_they_are_allowed() {
+    let (_, width) = table();
+    let functions = double(width, 0);
+    let [by_plugin, built_in] = [custom(width), json!({"scale": {"x": "x", "factor": 2.0}})].map(|op| {
+        let folder = folder();
+        let answer = doubled(&op);
+        Source { before_all: &functions, answer: &answer, ..WELL }.compile(folder.path(), "double");
+        folder
+    });
+    let run = |folder: &tempfile::TempDir, more: &[&str]| {
+        let directory = folder.path().to_str().unwrap();
+        let arguments = ["probe", &model("llama-dense"), "--tokens", "1,2,3", "--check", "all", "--plugins", directory];
+        bantam(&[&arguments[..], more].concat())
+    };
+    let refused = run(&by_plugin, &[]);
+    assert!(stderr(&refused).contains("--allow-plugin-ops"), "{}", stderr(&refused));
+    let (allowed, expected) = (run(&by_plugin, &["--allow-plugin-ops"]), run(&built_in, &[]));
+    assert!(allowed.status.success(), "{}", stderr(&allowed));
+    let of = |output| serde_json::from_str::<Value>(&stdout(&output)).unwrap();
+    let (allowed, expected) = (of(allowed), of(expected));
+    assert_eq!(allowed["greedy"], expected["greedy"]);
+    assert_eq!(allowed["checks"], expected["checks"]);
+}
+
+#[test]
+fn what_is_wrong_with_an_op_is_told() {
+    let (_, width) = table();
+    let functions = double(width, 0);
+    let bad = |answer: &str, before_all: &str| {
+        let folder = folder();
+        Source { answer, before_all, ..WELL }.compile(folder.path(), "double");
+        let directory = folder.path().to_str().unwrap();
+        fail(1, &["probe", &model("llama-dense"), "--tokens", "1", "--allow-plugin-ops", "--plugins", directory])
+    };
+    let narrow = double(width - 1, 0);
+    let unknown = json!({"custom": {"op": "triple", "x": ["x"], "width": width}});
+    let shy = json!({"custom": {"op": "double", "x": ["x"], "attributes": {"how": "else"}, "width": width}});
+    for (op, before_all, word) in [
+        (&custom(width), narrow.as_str(), "yields rows of"),
+        (&unknown, &functions, "returned 1"),
+        (&shy, &functions, "bantam_plugin_op_open returned 1"),
+        (&custom(width), "", "bantam_plugin_op_infer"),
+    ] {
+        let told = bad(&doubled(op), before_all);
+        assert!(told.contains(word), "{told}\nexpected {word}");
+    }
+}
+
+#[test]
+fn an_op_that_fails_fails_its_request() {
+    let (_, width) = table();
+    let folder = folder();
+    let (functions, answer) = (double(width, 4), doubled(&custom(width)));
+    Source { before_all: &functions, answer: &answer, ..WELL }.compile(folder.path(), "double");
+    let directory = folder.path().to_str().unwrap();
+    let server = Server::start(&[&model("llama-dense"), "--allow-plugin-ops", "--plugins", directory]);
+    for _ in 0..3 {
+        let (status, told) = server.post("/v1/completions", &json!({"model": "local", "prompt": "a", "max_tokens": 2}));
+        assert_eq!(status, 500, "{told}");
+        let told = told.to_string();
+        assert!(told.contains("`double` of the plugin `test` returned 4"), "{told}");
+        assert!(!told.contains(directory), "a path is nobody's business: {told}");
+    }
+    assert_eq!(server.get("/ready").0, 200);
 }
 
 /// A plugin in WebAssembly whose functions begin with these instructions and then give these answers.
@@ -320,7 +438,9 @@ impl Wasm<'_> {
         let data = |text: &str| text.bytes().map(|byte| format!("\\{byte:02x}")).collect::<String>();
         let say = |at: usize, text: &str| {
             let length = text.len();
-            format!("(i32.store (local.get 0) (i32.const {at})) (i32.store offset=4 (local.get 0) (i32.const {length}))")
+            format!(
+                "(i32.store (local.get 0) (i32.const {at})) (i32.store offset=4 (local.get 0) (i32.const {length}))"
+            )
         };
         let (at_description, at_answer) = (1024, 4096);
         let text = format!(
@@ -358,7 +478,10 @@ fn webassembly_is_run_within_bounds() {
         ("huge", Wasm { pages: 60_000, ..well }, "cannot be loaded"),
         (
             "grows",
-            Wasm { describe: "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 64)) (i32.const -1)))) unreachable", ..well },
+            Wasm {
+                describe: "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 64)) (i32.const -1)))) unreachable",
+                ..well
+            },
             "stopped",
         ),
         (
@@ -385,7 +508,7 @@ fn webassembly_is_run_within_bounds() {
 fn a_graph_from_webassembly_is_run() {
     let (vocab, width) = table();
     let folder = folder();
-    let answer = answer(&graph(vocab, width, "logits", json!({})));
+    let answer = answer(&graph(vocab, width, "logits", &json!({})));
     Wasm { answer: &answer, ..WELL_WASM }.write(folder.path(), "plain");
     let arguments = ["probe", &model("llama-dense"), "--tokens", "1,2", "--greedy", "2", "--plugins"];
     let by_wasm = bantam(&[&arguments[..], &[folder.path().to_str().unwrap()]].concat());

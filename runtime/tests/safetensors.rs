@@ -138,7 +138,7 @@ fn folder(files: &[(&str, Vec<u8>)]) -> TempDir {
 }
 
 fn refusal(files: &[(&str, Vec<u8>)]) -> String {
-    SafetensorsFiles::open(folder(files).path(), &Families::default()).unwrap_err().to_string()
+    SafetensorsFiles::open(folder(files).path()).unwrap_err().to_string()
 }
 
 #[test]

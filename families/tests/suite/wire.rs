@@ -111,7 +111,7 @@ fn models() -> Vec<Model> {
 #[test]
 fn models_and_drafts_arrive_as_they_were() {
     for model in models() {
-        let draft = BuildAnswer::Draft(model.draft.clone().unwrap());
+        let draft = BuildAnswer::Draft(Box::new(model.draft.clone().unwrap()));
         for answer in [draft, BuildAnswer::Model(Box::new(model))] {
             assert_eq!(BuildAnswer::from_slice(&answer.to_vec().unwrap()).unwrap(), answer);
         }
@@ -183,9 +183,12 @@ fn nothing_that_is_not_known_is_passed_over() {
     let drafts = ["qwen35-mtp", "deepseek4-within"].map(fixture);
     let own = |f: &crate::support::Fixture| -> Option<Draft> { describe(&f.checkpoint).unwrap().draft };
     for draft in drafts.iter().filter_map(own) {
-        refuses_what_it_does_not_know(&BuildAnswer::Draft(draft).to_vec().unwrap(), BuildAnswer::from_slice);
+        refuses_what_it_does_not_know(&BuildAnswer::Draft(Box::new(draft)).to_vec().unwrap(), BuildAnswer::from_slice);
     }
-    refuses_what_it_does_not_know(&BuildAnswer::Import(an_import()).to_vec().unwrap(), BuildAnswer::from_slice);
+    refuses_what_it_does_not_know(
+        &BuildAnswer::Import(Box::new(an_import())).to_vec().unwrap(),
+        BuildAnswer::from_slice,
+    );
     let errors = [
         WireError::message("no"),
         WireError::Key { key: "k".into(), expected: "e".into(), found: "f".into() },

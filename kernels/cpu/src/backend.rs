@@ -78,7 +78,8 @@ impl Backend for CpuBackend {
         let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows, members };
         let mut parts = Vec::new();
         for ((checked, layout), index) in checked.iter().zip(layouts).zip(&indexes) {
-            let (plans, limits) = compile::plan(checked, &layout.places, &mut weights, index, max, options.ops.as_deref())?;
+            let (plans, limits) =
+                compile::plan(checked, &layout.places, &mut weights, index, max, options.ops.as_deref())?;
             let compile::StateLayout { writes, reads, slots, .. } = layout;
             let (history, hidden) = (checked.graph.history(), checked.graph.hidden());
             parts.push(GraphParts { plans, demands: Demands { limits, writes, reads, history, hidden }, slots });

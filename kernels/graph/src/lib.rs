@@ -23,9 +23,10 @@ pub use builder::GraphBuilder;
 pub use check::{Checked, GraphError, ValueType, check};
 pub use link::{Extension, link};
 pub use op::{
-    Act, Affine, Attention, BlockSelection, CompressedKeys, Concat, Custom, DeltaRule, Embed, ExpertGroups, ExpertScales,
-    Experts, Glu, GluLimit, HashHead, InputSource, Linear, Lookup, MAX_CUSTOM_OPERANDS, Mask, NO_ID, NgramHash, Norm, NormKind, Op, Pairing,
-    Pool, Rope, RopeScaling, Route, Scoring, ShortConv, Slice, Ssm, StreamCollapse, StreamGates, StreamUpdate, TopKeys,
+    Act, Affine, Attention, BlockSelection, CompressedKeys, Concat, Custom, DeltaRule, Embed, ExpertGroups,
+    ExpertScales, Experts, Glu, GluLimit, HashHead, InputSource, Linear, Lookup, MAX_CUSTOM_OPERANDS, Mask, NO_ID,
+    NgramHash, Norm, NormKind, Op, Pairing, Pool, Rope, RopeScaling, Route, Scoring, ShortConv, Slice, Ssm,
+    StreamCollapse, StreamGates, StreamUpdate, TopKeys,
 };
 pub use state::{Alias, Recurrent, State, StateKind, StateType};
 pub use weight::{Weight, WeightExpr};

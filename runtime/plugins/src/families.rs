@@ -194,7 +194,10 @@ impl Families {
         let passed_over: Vec<String> = passed_over.chain(built_in).collect();
         if !passed_over.is_empty() {
             let others = passed_over.join(" and ");
-            tracing::warn!("`{architecture}` is taken by the plugin {}, not by {others}; --family chooses", taken.name());
+            tracing::warn!(
+                "`{architecture}` is taken by the plugin {}, not by {others}; --family chooses",
+                taken.name()
+            );
         }
         Ok(Some(taken))
     }

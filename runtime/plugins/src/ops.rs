@@ -54,7 +54,7 @@ impl PluginOps {
     ///
     /// # Errors
     /// If the system's loader refuses it, or it has no ops.
-    pub(crate) fn load(copy: &Path, plugin: String, directory: Arc<TempDir>) -> Result<Self, PluginError> {
+    pub(crate) fn load(copy: &Path, plugin: &str, directory: Arc<TempDir>) -> Result<Self, PluginError> {
         // SAFETY: the library's initialisers run in this process: the user allowed the ops of plugins, which is to trust
         // their code.
         let library = unsafe { Library::new(copy) }.map_err(|e| PluginError::Load(e.to_string()))?;
@@ -65,7 +65,8 @@ impl PluginOps {
             _library: library,
             _directory: directory,
         };
-        Ok(PluginOps { library: Arc::new(functions), plugin })
+        // Without its file: clients are shown what an op that fails is called.
+        Ok(PluginOps { library: Arc::new(functions), plugin: format!("`{plugin}`") })
     }
 }
 

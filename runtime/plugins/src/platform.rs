@@ -135,7 +135,9 @@ mod tests {
         dll[0x80..0x84].copy_from_slice(b"PE\0\0");
         dll[0x84..0x86].copy_from_slice(&0xaa64_u16.to_le_bytes());
         assert!(refusal(&dll).contains("windows on aarch64"));
-        assert!(refusal(&[0xcf, 0xfa, 0xed, 0xfe, 0x07, 0, 0, 1]).contains("macos on x86_64") || cfg!(target_os = "macos"));
+        assert!(
+            refusal(&[0xcf, 0xfa, 0xed, 0xfe, 0x07, 0, 0, 1]).contains("macos on x86_64") || cfg!(target_os = "macos")
+        );
     }
 
     #[test]

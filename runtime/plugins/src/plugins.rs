@@ -177,7 +177,10 @@ impl Plugin {
         model.draft.as_ref().map_or(Ok(()), |draft| self.check_ops(&draft.graph))?;
         if !model.chat.unknown_calls.is_empty() {
             let kinds = model.chat.unknown_calls.join(", ");
-            tracing::warn!("plugin {}: calls of tools in the form {kinds} are not known here and stay text", self.name());
+            tracing::warn!(
+                "plugin {}: calls of tools in the form {kinds} are not known here and stay text",
+                self.name()
+            );
         }
         Ok(*model)
     }
@@ -193,7 +196,7 @@ impl Plugin {
             _ => return Err(self.refused("expected `import`".into())),
         };
         verify::import(&import, checkpoint).map_err(|why| self.refused(why))?;
-        Ok(import)
+        Ok(*import)
     }
 
     /// Describes a draft from a file of its own.
@@ -207,7 +210,7 @@ impl Plugin {
             _ => return Err(self.refused("expected `draft`".into())),
         };
         verify::draft(&built, draft, target).map_err(|why| self.refused(why))?;
-        Ok(built)
+        Ok(*built)
     }
 
     /// What computes the ops that it brings: its library, loaded into this process.
@@ -219,7 +222,7 @@ impl Plugin {
             let why = "ops of plugins in WebAssembly are not run; take the plugin as a library";
             return Err(self.failed(&PluginError::Load(why.into())));
         }
-        let ops = PluginOps::load(&self.copy.path, self.name(), Arc::clone(&self.directory));
+        let ops = PluginOps::load(&self.copy.path, &self.description.name, Arc::clone(&self.directory));
         ops.map(|ops| Arc::new(ops) as Arc<dyn CustomOps>).map_err(|e| self.failed(&e))
     }
 
@@ -235,7 +238,10 @@ impl Plugin {
             let request = OpRequest::new(op, &widths, &shapes);
             let refused = |why: String| {
                 let node = &node.name;
-                self.failed(&PluginError::Answer { question: Question::Infer.name(), why: format!("node `{node}`: {why}") })
+                self.failed(&PluginError::Answer {
+                    question: Question::Infer.name(),
+                    why: format!("node `{node}`: {why}"),
+                })
             };
             let known = asked.iter().find(|(before, _)| *before == request).map(|(_, width)| *width);
             let width = match known {

@@ -33,11 +33,7 @@ pub struct DraftSource {
 ///
 /// # Errors
 /// A file that cannot be read or is damaged, a draft that is not made for such a model, a key or tensor that does not fit.
-pub fn open_draft(
-    path: impl AsRef<Path>,
-    target: &LoadedModel,
-    families: &Families,
-) -> Result<LoadedDraft, LoadError> {
+pub fn open_draft(path: impl AsRef<Path>, target: &LoadedModel, families: &Families) -> Result<LoadedDraft, LoadError> {
     let file = Arc::new(GgufFile::open(path)?);
     let draft = families
         .describe_draft(&checkpoint(&file)?, &target.files.checkpoint(families)?)

@@ -36,9 +36,9 @@ pub enum BuildAnswer {
     /// To [`BuildRequest::Model`].
     Model(Box<Model>),
     /// To [`BuildRequest::Import`].
-    Import(Import),
+    Import(Box<Import>),
     /// To [`BuildRequest::Draft`].
-    Draft(Draft),
+    Draft(Box<Draft>),
     /// To any.
     Error(WireError),
 }

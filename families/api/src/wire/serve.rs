@@ -26,8 +26,8 @@ fn build(family: &dyn Family, request: &[u8]) -> Result<BuildAnswer, WireError> 
         .map_err(|malformed| WireError::message(format!("the plugin does not understand the request: {malformed}")))?;
     Ok(match request {
         BuildRequest::Model { checkpoint } => BuildAnswer::Model(Box::new(family.describe(&checkpoint)?)),
-        BuildRequest::Import { checkpoint } => BuildAnswer::Import(family.import(&checkpoint)?),
-        BuildRequest::Draft { draft, target } => BuildAnswer::Draft(family.describe_draft(&draft, &target)?),
+        BuildRequest::Import { checkpoint } => BuildAnswer::Import(Box::new(family.import(&checkpoint)?)),
+        BuildRequest::Draft { draft, target } => BuildAnswer::Draft(Box::new(family.describe_draft(&draft, &target)?)),
     })
 }
 

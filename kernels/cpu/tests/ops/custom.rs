@@ -51,7 +51,7 @@ impl CustomOp for AddScaled {
     }
 }
 
-fn bench(op: &str, attributes: Value) -> Bench {
+fn bench(op: &str, attributes: &Value) -> Bench {
     Bench::new(|s| {
         let (x, other) = (s.floats("x", 12), s.floats("other", 3));
         let weight = s.graph.tensor("w", &[12]);
@@ -62,18 +62,17 @@ fn bench(op: &str, attributes: Value) -> Bench {
 
 #[test]
 fn it_gets_its_rows_weights_and_attributes() {
-    bench("add_scaled", json!({"factor": 0.5})).check(1e-6, |seen| {
+    bench("add_scaled", &json!({"factor": 0.5})).check(1e-6, |seen| {
         let (weight, others) = (seen.weight("w"), seen.rows("other"));
-        let row = |(x, other): (&Vec<f64>, &Vec<f64>)| {
-            x.iter().zip(&weight).map(|(x, w)| x * w + 0.5 * other[2]).collect()
-        };
+        let row =
+            |(x, other): (&Vec<f64>, &Vec<f64>)| x.iter().zip(&weight).map(|(x, w)| x * w + 0.5 * other[2]).collect();
         seen.rows("x").iter().zip(&others).map(row).collect()
     });
 }
 
 #[test]
 fn a_failure_costs_the_step_and_nothing_else() {
-    let bench = bench("add_scaled", json!({"most": 0.95}));
+    let bench = bench("add_scaled", &json!({"most": 0.95}));
     let mut failed = 0;
     let run = bench.run_each(&tokens(64, 5), |error| {
         let StepError::Op(why) = error else { panic!("{error}") };
@@ -85,6 +84,6 @@ fn a_failure_costs_the_step_and_nothing_else() {
 
 #[test]
 fn what_nobody_brings_is_refused() {
-    let refused = bench("teleport", json!({})).compile().err().unwrap().to_string();
+    let refused = bench("teleport", &json!({})).compile().err().unwrap().to_string();
     assert!(refused.contains("node `y`") && refused.contains("`teleport`: not known"), "{refused}");
 }

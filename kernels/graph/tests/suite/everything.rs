@@ -1,10 +1,11 @@
 //! A graph that has every op and every attribute: no model, but it fits.
 
 use bantam_graph::{
-    Act, Attention, BlockSelection, CompressedKeys, DeltaRule, ExpertGroups, ExpertScales, Experts, GluLimit, Graph,
-    GraphBuilder, HashHead, InputSource, NgramHash, Pairing, Pool, Rope, RopeScaling, Route, Scoring, ShortConv, Ssm,
-    State, StateKind, StateType, StreamGates, StreamUpdate, TopKeys,
+    Act, Attention, BlockSelection, CompressedKeys, Custom, DeltaRule, ExpertGroups, ExpertScales, Experts, GluLimit,
+    Graph, GraphBuilder, HashHead, InputSource, NgramHash, Pairing, Pool, Rope, RopeScaling, Route, Scoring, ShortConv,
+    Ssm, State, StateKind, StateType, StreamGates, StreamUpdate, TopKeys,
 };
+use serde_json::Map;
 
 /// Entries of the residual row; two heads of 8.
 const WIDTH: usize = 16;
@@ -24,6 +25,10 @@ pub(crate) fn everything() -> Graph {
     let x = mixture(&mut g, &x);
     g.layer(None);
     g.tap(&x);
+    // What attributes it has is the op's own business: with one, this would be no example of what is refused.
+    let swirl = g.tensor("swirl", &[3, 5]);
+    let op = Custom { op: "swirl".into(), x: vec![x], weights: vec![swirl], attributes: Map::new(), width: WIDTH };
+    let x = g.custom("swirled", op);
     let rows = g.logit_rows("rows", &x);
     let output = g.tensor("output", &[40, WIDTH]);
     let logits = g.linear("logits", &rows, &output, None);

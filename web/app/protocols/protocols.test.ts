@@ -1,0 +1,127 @@
+import { describe, expect, it } from "vitest";
+import { ApiError } from "../api/errors";
+import type { Message, Part } from "../db/types";
+import { plainSettings, type Settings } from "../settings/settings";
+import { calls, joined, replay } from "../testing/frames";
+import { protocols } from ".";
+import type { Ask, Protocol } from "./types";
+
+const all = Object.values(protocols);
+
+describe.each(all)("$title", (protocol: Protocol) => {
+    it("tells thinking, text, usage and the end of a recorded answer", () => {
+        const reader = protocol.reader();
+        const events = replay(`${protocol.name}-thinking`, reader);
+        expect(events[0]?.kind).toBe("begun");
+        expect(joined(events, "thinking").length).toBeGreaterThan(10);
+        expect(joined(events, "text").trim().toLowerCase()).toContain("hello");
+        expect(events).toContainEqual({ kind: "finish", reason: "stop" });
+        const usage = events.find((event) => event.kind === "usage")?.usage;
+        expect(usage?.prompt).toBeGreaterThan(0);
+        expect(usage?.thinking).toBeGreaterThanOrEqual(12);
+        expect(usage?.output).toBeGreaterThan(usage?.thinking ?? 0);
+        expect(reader.ended).toBe(true);
+    });
+
+    it("keeps several calls apart", () => {
+        const events = replay(`${protocol.name}-calls`, protocol.reader());
+        expect(calls(events)).toEqual([
+            { name: "weather", arguments: { city: "Bern" } },
+            { name: "weather", arguments: { city: "Basel" } },
+        ]);
+        const ids = events.filter((event) => event.kind === "call").map((event) => event.id);
+        expect(new Set(ids).size).toBe(2);
+        expect(events).toContainEqual({ kind: "finish", reason: "calls" });
+    });
+
+    it("has not ended where the stream was cut", () => {
+        const reader = protocol.reader();
+        reader.read({ event: "message", data: JSON.stringify({ id: "x", type: "response.created", choices: [] }) });
+        expect(reader.ended).toBe(false);
+    });
+
+    it("throws what an event of failure says", () => {
+        const data = JSON.stringify({ type: "error", message: "gone", error: { message: "gone" } });
+        expect(() => protocol.reader().read({ event: "error", data })).toThrow("gone");
+        expect(() => protocol.reader().read({ event: "error", data })).toThrow(ApiError);
+        expect(() => protocol.reader().read({ event: "message", data: "{" })).toThrow(ApiError);
+    });
+
+    it("sends the text of files and what tools gave back", () => {
+        const body = JSON.stringify(protocol.body(ask({})));
+        expect(body).toContain('<file name=\\"a.txt\\">\\nin the file\\n</file>');
+        expect(body).toContain("sunny");
+        expect(body).toContain("call_1");
+    });
+
+    it("asks for the schema, the tools and the system prompt that are set", () => {
+        const schema = { type: "object", properties: { unusual: { type: "string" } } };
+        const body = JSON.stringify(protocol.body(ask({ system: "Be brief.", schema })));
+        expect(body).toContain("Be brief.");
+        expect(body).toContain(JSON.stringify(schema));
+        expect(body).toContain('"name":"weather"');
+        expect(body).toContain('"stream":true');
+    });
+});
+
+function ask(settings: Partial<Settings>): Ask {
+    const parts: [Message["role"], Part[]][] = [
+        [
+            "user",
+            [
+                { kind: "file", name: "a.txt", size: 3, text: "in the file" },
+                { kind: "text", text: "Weather?" },
+            ],
+        ],
+        ["assistant", [{ kind: "call", id: "call_1", name: "weather", arguments: '{"city":"Bern"}' }]],
+        ["tool", [{ kind: "result", callId: "call_1", name: "weather", content: "sunny" }]],
+        ["assistant", []],
+    ];
+    const path = parts.map(([role, parts], index) => ({
+        id: `m${index}`,
+        conversation: "c",
+        parent: index === 0 ? null : `m${index - 1}`,
+        role,
+        at: index,
+        revision: 0,
+        parts,
+    }));
+    return {
+        path,
+        settings: { ...plainSettings, ...settings },
+        tools: [{ name: "weather", parameters: { type: "object" } }],
+        props: undefined,
+    };
+}
+
+describe("where protocols differ", () => {
+    const knobs = { temperature: 0.5, max_tokens: 7, min_p: 0.1, reasoning_effort: "low", stop: ["END"] };
+
+    it("chat takes knobs by their own names", () => {
+        expect(protocols.chat.body(ask({ knobs }))).toMatchObject(knobs);
+    });
+
+    it("responses have names of their own for length and effort", () => {
+        const body = protocols.responses.body(ask({ knobs }));
+        expect(body).toMatchObject({ max_output_tokens: 7, reasoning: { effort: "low" }, min_p: 0.1, store: false });
+        expect(body).not.toHaveProperty("max_tokens");
+    });
+
+    it("messages need a length, name stops otherwise and know no min-p", () => {
+        const body = protocols.messages.body(ask({ knobs }));
+        expect(body).toMatchObject({ max_tokens: 7, stop_sequences: ["END"], output_config: { effort: "low" } });
+        expect(body).not.toHaveProperty("min_p");
+        expect(protocols.messages.body(ask({}))).toMatchObject({ max_tokens: 4096 });
+    });
+
+    it("no thinking is said in each one's way", () => {
+        const off = ask({ knobs: { reasoning_effort: "none" } });
+        expect(protocols.chat.body(off)).toMatchObject({ reasoning_effort: "none" });
+        expect(protocols.responses.body(off)).toMatchObject({ reasoning: { effort: "none" } });
+        expect(protocols.messages.body(off)).toMatchObject({ thinking: { type: "disabled" } });
+    });
+
+    it("answers without a word are left out", () => {
+        expect(protocols.chat.body(ask({})).messages).toHaveLength(3);
+    });
+});

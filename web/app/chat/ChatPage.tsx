@@ -18,6 +18,7 @@ import styles from "./ChatPage.module.css";
 import { Composer } from "./Composer";
 import { HelpDialog } from "./HelpDialog";
 import { MessageList } from "./MessageList";
+import { QuickSettings } from "./QuickSettings";
 import { runs } from "./runs";
 import { useShortcuts } from "./shortcuts";
 import { type Shown, useConversation } from "./useConversation";
@@ -32,7 +33,7 @@ export default function ChatPage({ rest }: PageProps) {
 function New() {
     const { props } = useServer();
     const [settings, setSettings] = useState(newSettings);
-    const [open, setOpen] = useState(false);
+    const [tab, setTab] = useState<string>();
     const title = props?.model.title ?? props?.model.name;
     const change = (settings: Settings) => {
         setSettings(settings);
@@ -40,10 +41,10 @@ function New() {
     };
     const send = (parts: Part[]) =>
         void startConversation(settings, parts).then((id) => navigate("chat", id, "replace"));
-    useShortcuts({ settings: () => setOpen(true) });
+    useShortcuts({ settings: () => setTab("general") });
     return (
         <div className={styles.chat}>
-            <Header title={<h1 className={styles.title}>New chat</h1>} onSettings={() => setOpen(true)} />
+            <Header title={<h1 className={styles.title}>New chat</h1>} onSettings={() => setTab("general")} />
             <div className={styles.welcome}>
                 <img src="/icon.svg" alt="" width={52} height={52} />
                 <h2>{title ?? "Bantam"}</h2>
@@ -55,11 +56,14 @@ function New() {
                 busy={false}
                 before={0}
                 context={props?.context}
+                quick={<QuickSettings settings={settings} onChange={change} onOpen={setTab} />}
                 onSend={send}
                 onStop={() => undefined}
                 onEditLast={() => undefined}
             />
-            {open && <SettingsPanel settings={settings} onChange={change} onClose={() => setOpen(false)} />}
+            {tab && (
+                <SettingsPanel initial={tab} settings={settings} onChange={change} onClose={() => setTab(undefined)} />
+            )}
             <HelpDialog />
         </div>
     );
@@ -86,7 +90,7 @@ function Old({ id }: { id: string }) {
 function Conversation({ shown }: { shown: Shown }) {
     const { conversation, path } = shown;
     const { props } = useServer();
-    const [open, setOpen] = useState(false);
+    const [tab, setTab] = useState<string>();
     const running = useStore(runs);
     const last = path.at(-1);
     const run = last && running.get(last.id);
@@ -104,18 +108,15 @@ function Conversation({ shown }: { shown: Shown }) {
         buttons[buttons.length - 1]?.click();
     }, []);
     useShortcuts({
-        settings: () => setOpen(true),
+        settings: () => setTab("general"),
         stop,
         answerNow: () => void run?.answerNow().catch(() => undefined),
         retry: () => void (last?.role === "assistant" && last.parent !== null && !run && answer(id, last.parent)),
     });
-    const change = (settings: Settings) => {
-        void changeSettings(id, settings);
-        keepNewSettings({ ...settings });
-    };
+    const change = (settings: Settings) => void changeSettings(id, settings);
     return (
         <div className={styles.chat}>
-            <Header title={<Title title={conversation.title} id={id} />} onSettings={() => setOpen(true)} />
+            <Header title={<Title title={conversation.title} id={id} />} onSettings={() => setTab("general")} />
             <MessageList shown={shown} />
             <Unanswered last={last} />
             <Composer
@@ -125,12 +126,18 @@ function Conversation({ shown }: { shown: Shown }) {
                 busy={run !== undefined}
                 before={tokensSoFar(path)}
                 context={props?.context}
+                quick={<QuickSettings settings={conversation.settings} onChange={change} onOpen={setTab} />}
                 onSend={send}
                 onStop={stop}
                 onEditLast={editLast}
             />
-            {open && (
-                <SettingsPanel settings={conversation.settings} onChange={change} onClose={() => setOpen(false)} />
+            {tab && (
+                <SettingsPanel
+                    initial={tab}
+                    settings={conversation.settings}
+                    onChange={change}
+                    onClose={() => setTab(undefined)}
+                />
             )}
             <HelpDialog />
             <Announcer last={last} />

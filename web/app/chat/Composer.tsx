@@ -1,5 +1,14 @@
 import { ArrowUp, FileText, Paperclip, Square, X } from "lucide-react";
-import { type ClipboardEvent, type DragEvent, type KeyboardEvent, memo, useEffect, useRef, useState } from "react";
+import {
+    type ClipboardEvent,
+    type DragEvent,
+    type KeyboardEvent,
+    memo,
+    type ReactNode,
+    useEffect,
+    useRef,
+    useState,
+} from "react";
 import { countTokens } from "../api/tokens";
 import { AttachError, readAttachment } from "../attach/read";
 import type { Part } from "../db/types";
@@ -20,6 +29,8 @@ interface ComposerProps {
     before: number;
     /** Most tokens of a conversation; undefined while the server has not told. */
     context: number | undefined;
+    /** Settings that stand at hand. */
+    quick: ReactNode;
     onSend: (parts: Part[]) => void;
     onStop: () => void;
     /** Edits what was said last. */
@@ -130,6 +141,7 @@ export const Composer = memo(function Composer(props: ComposerProps) {
                         event.target.value = "";
                     }}
                 />
+                {props.quick}
                 <Room tokens={tokens} before={props.before} context={props.context} />
                 {busy ? (
                     <Button look="primary" icon={Square} className={styles.send} onClick={onStop}>

@@ -21,8 +21,8 @@ interface SettingsPanelProps {
 }
 
 /** The settings of one conversation. Each change holds from the next message on. */
-export function SettingsPanel(props: SettingsPanelProps) {
-    const [tab, setTab] = useState("general");
+export function SettingsPanel({ initial, ...props }: SettingsPanelProps & { initial: string }) {
+    const [tab, setTab] = useState(initial);
     const tabs = [
         { id: "general", title: "General", content: <General {...props} /> },
         { id: "sampling", title: "Sampling", content: <Groups {...props} groups={["Sampling", "Penalties"]} /> },

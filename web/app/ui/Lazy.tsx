@@ -21,6 +21,8 @@ export function Lazy({ estimate, pinned = false, children }: LazyProps) {
         const element = ref.current;
         if (!element) return;
         observe(element, (isNear) => {
+            // What somebody writes in stays.
+            if (!isNear && element.contains(document.activeElement)) return;
             if (!isNear) height.current = element.offsetHeight;
             setNear(isNear);
         });

@@ -83,6 +83,7 @@ function Answer({ message, siblings, results, answered, settings, parts, info, r
     }
     return (
         <article className={styles.answer} aria-label="Answer" aria-busy={streaming} data-state={info?.state}>
+            <h2 className="visually-hidden">Answer</h2>
             {parts.map((part, index) => (
                 <PartView
                     // biome-ignore lint/suspicious/noArrayIndexKey: parts keep their places.
@@ -325,6 +326,9 @@ export function Siblings({ message, siblings }: { message: Message; siblings: re
     );
 }
 
+/** Below this a speed says more about the network than about the model. */
+const SHORTEST_MS = 20;
+
 interface Figure {
     name: string;
     value: string;
@@ -333,7 +337,7 @@ interface Figure {
 function figuresOf(info: AnswerInfo | undefined): Figure[] {
     const { usage, times } = info ?? {};
     const figures: Figure[] = [];
-    if (usage && times && times.decode > 0 && usage.output > 1) {
+    if (usage && times && times.decode >= SHORTEST_MS && usage.output > 1) {
         // The first token is there when the time begins.
         const speed = (usage.output - 1) / (times.decode / 1000);
         figures.push({ name: "Speed of the answer", value: `${formatNumber(speed)} tok/s` });

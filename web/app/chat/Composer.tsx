@@ -14,7 +14,7 @@ import { AttachError, readAttachment } from "../attach/read";
 import type { Part } from "../db/types";
 import { Button, IconButton } from "../ui/Button";
 import { classes } from "../ui/classes";
-import { formatCount, plural } from "../ui/format";
+import { formatCount, formatShort, plural } from "../ui/format";
 import { toast } from "../ui/toasts";
 import styles from "./Composer.module.css";
 import { type Attachment, type Draft, keepDraft, loadDraft } from "./drafts";
@@ -145,7 +145,7 @@ export const Composer = memo(function Composer(props: ComposerProps) {
                 <Room tokens={tokens} before={props.before} context={props.context} />
                 {busy ? (
                     <Button look="primary" icon={Square} className={styles.send} onClick={onStop}>
-                        Stop
+                        <span className={styles.word}>Stop</span>
                     </Button>
                 ) : (
                     <Button
@@ -155,7 +155,7 @@ export const Composer = memo(function Composer(props: ComposerProps) {
                         disabled={empty || reading > 0}
                         onClick={send}
                     >
-                        Send
+                        <span className={styles.word}>Send</span>
                     </Button>
                 )}
             </div>
@@ -249,7 +249,7 @@ function Room({ tokens, before, context }: RoomProps) {
             {context !== undefined &&
                 (full
                     ? `${formatCount(all)} are more than the context of ${formatCount(context)}`
-                    : `${formatCount(all)} of ${formatCount(context)}`)}
+                    : `${formatShort(all)} of ${formatShort(context)}`)}
         </span>
     );
 }

@@ -11,6 +11,9 @@ import { runs } from "./runs";
 import type { Shown } from "./useConversation";
 import { useStick } from "./useStick";
 
+/** Messages up to which all are on the page, where the browser's search finds them. */
+const SHORT = 40;
+
 /** The messages of the shown branch; those far from the screen keep only their room. */
 export function MessageList({ shown }: { shown: Shown }) {
     const { conversation, tree, path } = shown;
@@ -26,7 +29,7 @@ export function MessageList({ shown }: { shown: Shown }) {
                             <Lazy
                                 key={message.id}
                                 estimate={estimate(message)}
-                                pinned={running.has(message.id) || index >= path.length - 2}
+                                pinned={path.length <= SHORT || running.has(message.id) || index >= path.length - 2}
                             >
                                 <One
                                     message={message}

@@ -40,6 +40,7 @@ export const QuestionView = memo(function QuestionView({
     }
     return (
         <article className={styles.question} aria-label="You">
+            <h2 className="visually-hidden">You</h2>
             <Attached message={message} />
             {text && (
                 <div className={styles.bubble}>

@@ -6,6 +6,8 @@ import styles from "./Markdown.module.css";
 
 /** Blocks that are put on the page together. */
 const GROUP = 12;
+/** Blocks of a text up to which all are on the page, where the browser's search and the selection find them. */
+const SHORT = 240;
 
 interface MarkdownProps {
     text: string;
@@ -28,7 +30,7 @@ export const Markdown = memo(function Markdown({ text, growing = false }: Markdo
         <div className={styles.markdown}>
             {groups.map((blocks, index) => (
                 // biome-ignore lint/suspicious/noArrayIndexKey: blocks that have ended keep their places.
-                <Group key={index} blocks={blocks} />
+                <Group key={index} blocks={blocks} pinned={finished.length <= SHORT} />
             ))}
             {rest.map((block, index) => (
                 // biome-ignore lint/suspicious/noArrayIndexKey: as above.
@@ -43,10 +45,10 @@ export const Markdown = memo(function Markdown({ text, growing = false }: Markdo
 });
 
 const Group = memo(
-    function Group({ blocks }: { blocks: string[] }) {
+    function Group({ blocks, pinned }: { blocks: string[]; pinned: boolean }) {
         const characters = blocks.reduce((sum, block) => sum + block.length, 0);
         return (
-            <Lazy estimate={Math.max(blocks.length * 40, characters / 3)}>
+            <Lazy estimate={Math.max(blocks.length * 40, characters / 3)} pinned={pinned}>
                 {blocks.map((block, index) => (
                     // biome-ignore lint/suspicious/noArrayIndexKey: blocks that have ended keep their places.
                     <Block key={index} source={block} />
@@ -55,5 +57,7 @@ const Group = memo(
         );
     },
     (before, after) =>
-        before.blocks.length === after.blocks.length && before.blocks.every((block, at) => block === after.blocks[at]),
+        before.pinned === after.pinned &&
+        before.blocks.length === after.blocks.length &&
+        before.blocks.every((block, at) => block === after.blocks[at]),
 );

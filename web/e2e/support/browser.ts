@@ -26,6 +26,7 @@ export async function open(browser: Browser, url: string, look: Look = {}): Prom
         colorScheme: look.scheme ?? "light",
         permissions: ["clipboard-read", "clipboard-write"],
     });
+    context.setDefaultTimeout(20_000);
     const page = await context.newPage();
     const complaints = watch(page);
     await page.goto(url);

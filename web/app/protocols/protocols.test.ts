@@ -2,38 +2,12 @@ import { describe, expect, it } from "vitest";
 import { ApiError } from "../api/errors";
 import type { Message, Part } from "../db/types";
 import { plainSettings, type Settings } from "../settings/settings";
-import { calls, joined, replay } from "../testing/frames";
 import { protocols } from ".";
 import type { Ask, Protocol } from "./types";
 
 const all = Object.values(protocols);
 
 describe.each(all)("$title", (protocol: Protocol) => {
-    it("tells thinking, text, usage and the end of a recorded answer", () => {
-        const reader = protocol.reader();
-        const events = replay(`${protocol.name}-thinking`, reader);
-        expect(events[0]?.kind).toBe("begun");
-        expect(joined(events, "thinking").length).toBeGreaterThan(10);
-        expect(joined(events, "text").trim().toLowerCase()).toContain("hello");
-        expect(events).toContainEqual({ kind: "finish", reason: "stop" });
-        const usage = events.find((event) => event.kind === "usage")?.usage;
-        expect(usage?.prompt).toBeGreaterThan(0);
-        expect(usage?.thinking).toBeGreaterThanOrEqual(12);
-        expect(usage?.output).toBeGreaterThan(usage?.thinking ?? 0);
-        expect(reader.ended).toBe(true);
-    });
-
-    it("keeps several calls apart", () => {
-        const events = replay(`${protocol.name}-calls`, protocol.reader());
-        expect(calls(events)).toEqual([
-            { name: "weather", arguments: { city: "Bern" } },
-            { name: "weather", arguments: { city: "Basel" } },
-        ]);
-        const ids = events.filter((event) => event.kind === "call").map((event) => event.id);
-        expect(new Set(ids).size).toBe(2);
-        expect(events).toContainEqual({ kind: "finish", reason: "calls" });
-    });
-
     it("has not ended where the stream was cut", () => {
         const reader = protocol.reader();
         reader.read({ event: "message", data: JSON.stringify({ id: "x", type: "response.created", choices: [] }) });

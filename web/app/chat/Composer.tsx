@@ -14,7 +14,7 @@ import { AttachError, readAttachment } from "../attach/read";
 import type { Part } from "../db/types";
 import { Button, IconButton } from "../ui/Button";
 import { classes } from "../ui/classes";
-import { formatCount, formatShort, plural } from "../ui/format";
+import { formatCount, formatFigure, plural } from "../ui/format";
 import { toast } from "../ui/toasts";
 import styles from "./Composer.module.css";
 import { type Attachment, type Draft, keepDraft, loadDraft } from "./drafts";
@@ -249,7 +249,7 @@ function Room({ tokens, before, context }: RoomProps) {
             {context !== undefined &&
                 (full
                     ? `${formatCount(all)} are more than the context of ${formatCount(context)}`
-                    : `${formatShort(all)} of ${formatShort(context)}`)}
+                    : `${formatFigure(all)} of ${formatFigure(context)}`)}
         </span>
     );
 }

@@ -98,11 +98,13 @@ pub enum CallSyntax {
         /// Stands before and behind a text, in which nothing is escaped.
         quote: String,
     },
+    /// In a form that a grammar describes.
+    Lark(LarkCalls),
 }
 
 impl CallSyntax {
     /// Names of the kinds, as JSON has them.
-    pub const KINDS: &[&str] = &["json", "tagged", "named", "python", "braced"];
+    pub const KINDS: &[&str] = &["json", "tagged", "named", "python", "braced", "lark"];
 }
 
 /// Calls as JSON objects.
@@ -153,6 +155,19 @@ pub struct NamedCalls {
     pub named: String,
     /// Stands behind the object.
     pub close: String,
+}
+
+/// Calls in a form of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LarkCalls {
+    /// Stands before a call.
+    pub open: String,
+    /// Stands behind it; not empty.
+    pub close: String,
+    /// What stands between, in llguidance's form of Lark, from the rule `start`. It has the rules `name` and `arguments`
+    /// without defining them: they stand for the tool's name, and for a JSON object of its arguments.
+    pub grammar: String,
 }
 
 /// An argument between tags: `open KEY text VALUE close`, or `open KEY json VALUE close`.

@@ -11,7 +11,8 @@ mod tokenizer;
 pub mod wire;
 
 pub use chat::{
-    ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, MessageHeader, NamedCalls, Reasoning, TaggedCalls,
+    ArgumentTags, CallSyntax, ChatFormat, Effort, JsonCalls, LarkCalls, MessageHeader, NamedCalls, Reasoning,
+    TaggedCalls,
 };
 pub use checkpoint::{AxisOrder, Checkpoint, Fields, MetaValue, TensorMeta};
 pub use draft::{Draft, DraftMethod};

@@ -43,6 +43,7 @@ fn texts(calls: &CallSyntax) -> Vec<&str> {
         CallSyntax::Named(NamedCalls { open, named, close, .. }) => vec![open, named, close],
         CallSyntax::Python { open, close } => vec![open, close],
         CallSyntax::Braced { open, close, quote } => vec![open, quote, close],
+        CallSyntax::Lark(calls) => vec![&calls.open, &calls.close],
         CallSyntax::Tagged(TaggedCalls { block, open, named, close, argument }) => {
             let [before, behind] = block.as_ref().map_or(["", ""], |[before, behind]| [before, behind]);
             vec![before, open, named, &argument.open, &argument.text, &argument.close, close, behind]

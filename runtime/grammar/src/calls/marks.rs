@@ -28,6 +28,7 @@ fn opening(syntax: &CallSyntax) -> &str {
         CallSyntax::Tagged(calls) => calls.block.as_ref().map_or(&calls.open, |[open, _]| open),
         CallSyntax::Named(calls) => calls.block.as_ref().map_or(&calls.open, |[open, _]| open),
         CallSyntax::Python { open, .. } | CallSyntax::Braced { open, .. } => open,
+        CallSyntax::Lark(calls) => &calls.open,
     }
 }
 

@@ -10,15 +10,16 @@ mod style;
 mod tagged;
 mod values;
 
-use bantam_family_api::CallSyntax;
+use bantam_family_api::{CallSyntax, LarkCalls};
+use llguidance::api::GrammarWithLexer;
 use serde_json::Value;
 
 pub(crate) use arguments::Callable;
 pub(crate) use marks::{ends_the_turn, opens_the_turn, triggers};
 
 use crate::GrammarError;
-use crate::lark::Lark;
-use crate::schema::Fault;
+use crate::lark::{Lark, literal};
+use crate::schema::{Fault, with_options};
 
 /// White space between the parts of a call: what templates write, never without end.
 const WHITE_SPACE: &str = r"/[ \t]{1,4}|\n{1,2}[ \t]{0,32}/";
@@ -95,8 +96,22 @@ impl<'l, 'v> Writer<'l, 'v> {
             CallSyntax::Tagged(calls) => tagged::calls(self, calls, tools, parallel)?,
             CallSyntax::Python { open, close } => programs::python(self, [open, close], tools, parallel)?,
             CallSyntax::Braced { open, close, quote } => programs::braced(self, [open, close], quote, tools)?,
+            CallSyntax::Lark(calls) => self.in_own_form(calls, tools),
         };
         Ok(self.lark.rule(&body))
+    }
+
+    /// A call in a form of the family's own: its grammar once for each tool, with what the tool puts into its holes.
+    fn in_own_form(&mut self, calls: &LarkCalls, tools: &[Callable]) -> String {
+        let (open, close, space) = (self.tags(&calls.open), self.tags(&calls.close), self.space.clone());
+        let of_tool = |tool: &Callable| {
+            let (name, arguments) = (literal(&tool.name), with_options(tool.parameters.clone()));
+            let holes = format!("name: {name}\narguments: %json {arguments}\n");
+            self.lark.part(GrammarWithLexer::from_lark(format!("{}\n{holes}", calls.grammar)))
+        };
+        let options: Vec<String> = tools.iter().map(of_tool).collect();
+        let any = self.any(&options);
+        format!("{open} {space} {any} {space} {close}")
     }
 
     /// As many of these calls as there may be, in a block if there is one.

@@ -84,6 +84,7 @@ fn wishes(syntax: &CallSyntax) -> Vec<&str> {
         }
         CallSyntax::Python { close, .. } => vec!["'", "\"", ")", "]", "}", close],
         CallSyntax::Braced { close, quote, .. } => vec![quote, "}", "]", close],
+        CallSyntax::Lark(calls) => vec!["\"", "}", "!", &calls.close],
     }
 }
 
@@ -184,6 +185,7 @@ fn a_call_that_a_model_begins_by_itself_is_held_to_the_tools() {
             }
             CallSyntax::Python { open, .. } => ("Let me see. ", open.clone()),
             CallSyntax::Braced { open, .. } => ("", open.clone()),
+            CallSyntax::Lark(calls) => ("So I ", calls.open.clone()),
         };
         let grammar = model.compile(&Rules { parallel: false, ..rules(&syntax, ToolChoice::Auto) });
         for (way, spelling) in spellings(model, &opening).into_iter().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use bantam_family_api::{CallSyntax, ChatFormat, Checkpoint, MetaValue, TensorMeta};
+use bantam_family_api::{CallSyntax, ChatFormat, Checkpoint, LarkCalls, MetaValue, TensorMeta};
 use bantam_gguf::{Array, GgufFile, Value};
 use bantam_text::{OutputFormat, TokenType};
 
@@ -49,7 +49,14 @@ pub(crate) fn syntaxes() -> Vec<(String, CallSyntax)> {
     );
     let [open, close] = ["<|tool_call_start|>", "<|tool_call_end|>"].map(Into::into);
     found.push(("a list of calls as Python has it".into(), CallSyntax::Python { open, close }));
+    found.push(("a form of its own".into(), CallSyntax::Lark(lark())));
     found
+}
+
+/// A form of calls that only a grammar describes.
+pub(crate) fn lark() -> LarkCalls {
+    let [open, close] = ["<do>", "</do>"].map(Into::into);
+    LarkCalls { open, close, grammar: "start: (\"please \")? name \" with \" arguments \"!\"".into() }
 }
 
 /// A vocabulary that has many of the formats' marks as tokens.

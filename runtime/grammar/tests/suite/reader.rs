@@ -36,6 +36,17 @@ pub(crate) fn calls(text: &str, syntax: &CallSyntax, tools: &[Tool]) -> Vec<(Str
                 reader.expect(close);
                 calls.push((name, arguments));
             }
+            // The one form of its own that the tests have.
+            CallSyntax::Lark(lark) => {
+                reader.expect(&lark.open);
+                reader.takes("please ");
+                reader.blank();
+                let name = reader.until(" with ").to_owned();
+                let arguments = reader.json();
+                reader.expect("!");
+                reader.expect(&lark.close);
+                calls.push((name, arguments));
+            }
         }
     }
     calls

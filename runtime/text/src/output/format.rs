@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use bantam_family_api::{CallSyntax, ChatFormat, JsonCalls, NamedCalls, Reasoning, TaggedCalls};
+use bantam_family_api::{CallSyntax, ChatFormat, JsonCalls, LarkCalls, NamedCalls, Reasoning, TaggedCalls};
 
 use super::marks::Marks;
 use super::splitter::Splitter;
+use super::syntax::Syntax;
 use super::tools::Tool;
 
 /// How a loaded model marks the parts of its turns: the family's format, and what the checkpoint's template says of it.
@@ -24,12 +25,13 @@ impl OutputFormat {
     /// prompt, and calls as it is told there: as Hermes models do.
     pub fn new(chat: &ChatFormat, template: Option<&str>, template_knows_tools: bool) -> Self {
         let calls = calls(&chat.calls, template.unwrap_or_default(), template_knows_tools);
+        let (calls, syntaxes): (Vec<_>, Vec<_>) = calls.into_iter().filter_map(ready).unzip();
         let reasoning = reasoning(&chat.reasoning, template);
         let spelled = reasoning.iter().flat_map(|pair| [pair.open.clone(), pair.close.clone()]);
         let header = chat.header.iter().flat_map(|header| [header.before.clone(), header.behind.clone()]);
         let spelled = spelled.chain(header).chain(chat.hidden.iter().cloned());
         let spelled = spelled.chain(calls.iter().flat_map(texts).map(str::to_owned)).collect();
-        let marks = Arc::new(Marks::new(reasoning, &calls, chat.header.clone(), &chat.hidden));
+        let marks = Arc::new(Marks::new(reasoning, syntaxes, chat.header.clone(), &chat.hidden));
         Self { calls, stop_texts: chat.stop_texts.clone(), spelled, marks }
     }
 
@@ -91,6 +93,18 @@ fn calls(family: &[CallSyntax], template: &str, template_knows_tools: bool) -> V
     known
 }
 
+/// A syntax that can be read. Calls in another stay text.
+fn ready(calls: CallSyntax) -> Option<(CallSyntax, Syntax)> {
+    match Syntax::new(&calls) {
+        Ok(syntax) => Some((calls, syntax)),
+        Err(why) => {
+            let begins = texts(&calls).first().copied().unwrap_or_default();
+            tracing::warn!("calls of tools that begin with `{begins}` stay text: {why}");
+            None
+        }
+    }
+}
+
 /// Whether a template writes calls like this.
 fn is_shown(calls: &CallSyntax, template: &str) -> bool {
     let has = |mark: &str| template.contains(mark.trim_ascii());
@@ -101,7 +115,9 @@ fn is_shown(calls: &CallSyntax, template: &str) -> bool {
         }
         CallSyntax::Tagged(tagged) => has(&tagged.argument.open),
         CallSyntax::Named(named) => has(named.block.as_ref().map_or(&named.open, |[open, _]| open)),
-        CallSyntax::Python { open, .. } | CallSyntax::Braced { open, .. } => has(open),
+        CallSyntax::Python { open, .. }
+        | CallSyntax::Braced { open, .. }
+        | CallSyntax::Lark(LarkCalls { open, .. }) => has(open),
     }
 }
 
@@ -117,6 +133,7 @@ fn texts(calls: &CallSyntax) -> Vec<&str> {
         CallSyntax::Named(NamedCalls { block, open, named, close }) => (block.as_ref(), vec![open, named, close]),
         CallSyntax::Python { open, close } => (None, vec![open, close]),
         CallSyntax::Braced { open, close, quote } => (None, vec![open, close, quote]),
+        CallSyntax::Lark(LarkCalls { open, close, .. }) => (None, vec![open, close]),
         CallSyntax::Tagged(TaggedCalls { block, open, named, close, argument }) => {
             let between = [&argument.open, &argument.text, &argument.close].into_iter();
             let between = between.chain(&argument.json).chain(argument.kind.iter().flatten());

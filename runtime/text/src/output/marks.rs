@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bantam_family_api::{CallSyntax, MessageHeader, Reasoning};
+use bantam_family_api::{MessageHeader, Reasoning};
 
 use super::scan::{Match, gap, literal, name, sequence, tags};
 use super::syntax::Syntax;
@@ -80,11 +80,10 @@ pub(super) enum Found<'m> {
 impl Marks {
     pub(super) fn new(
         reasoning: Vec<Reasoning>,
-        calls: &[CallSyntax],
+        syntaxes: Vec<Syntax>,
         header: Option<MessageHeader>,
         hidden: &[String],
     ) -> Self {
-        let syntaxes: Vec<Syntax> = calls.iter().map(Syntax::new).collect();
         let pairs = || reasoning.iter().enumerate();
         let closes = pairs().map(|(at, pair)| Mark::new(Meaning::Close(at), Place::Anywhere, tags(&pair.close)));
         let opens = pairs().map(|(at, pair)| Mark::new(Meaning::Open(at), place_of(&pair.open), tags(&pair.open)));

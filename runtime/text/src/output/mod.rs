@@ -8,6 +8,7 @@ mod braced;
 mod escapes;
 mod format;
 mod json;
+mod lark;
 mod literal;
 mod marks;
 mod named;

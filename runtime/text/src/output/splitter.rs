@@ -135,6 +135,7 @@ impl Splitter {
             }
             Some(_) => {
                 self.space.clear();
+                candidate.call.finish(held, &mut self.sink);
                 self.mode = candidate.reasoning.map_or(Mode::Content, Mode::Reasoning);
             }
         }

@@ -7,6 +7,7 @@ use bantam_family_api::CallSyntax;
 
 use super::braced::BracedReader;
 use super::json::JsonReader;
+use super::lark::{CallGrammar, LarkReader};
 use super::named::NamedReader;
 use super::python::PythonReader;
 use super::scan::{Input, Read, gap, is_name, literal, tags};
@@ -53,12 +54,17 @@ enum Form {
     Python,
     /// With the quotes of texts.
     Braced(String),
+    Lark(CallGrammar),
 }
 
 impl Syntax {
-    pub(super) fn new(calls: &CallSyntax) -> Self {
+    /// Makes a syntax ready.
+    ///
+    /// # Errors
+    /// A grammar that cannot be used.
+    pub(super) fn new(calls: &CallSyntax) -> Result<Self, String> {
         let block = |block: &Option<[String; 2]>| block.as_ref().map(|[open, close]| [tags(open), tags(close)]);
-        match calls {
+        Ok(match calls {
             CallSyntax::Json(json) => {
                 let keys = JsonKeys { name: json.name.clone(), arguments: json.arguments.clone() };
                 let form = Form::Json(keys);
@@ -79,7 +85,14 @@ impl Syntax {
                 let form = Form::Braced(quote.clone());
                 Self { block: None, open: tags(open), close: tags(close), form }
             }
-        }
+            CallSyntax::Lark(lark) => {
+                let (open, close) = (tags(&lark.open), tags(&lark.close));
+                if open.is_empty() || close.is_empty() {
+                    return Err("`open` and `close` must not be empty".into());
+                }
+                Self { block: None, open, close, form: Form::Lark(CallGrammar::new(&lark.grammar)?) }
+            }
+        })
     }
 
     /// Whether what stands behind the opening mark may begin with this.
@@ -88,6 +101,7 @@ impl Syntax {
             Form::Json(_) => matches!(c, '{' | '['),
             Form::Python => matches!(c, '{' | '[') || is_name(c),
             Form::Tagged(_) | Form::Named(_) | Form::Braced(_) => is_name(c),
+            Form::Lark(_) => true,
         }
     }
 
@@ -111,6 +125,7 @@ impl Syntax {
             Form::Named(named) => Box::new(NamedReader::new(named.clone(), close, tools)),
             Form::Python => Box::new(PythonReader::new(close, bare, tools)),
             Form::Braced(quote) => Box::new(BracedReader::new(quote.clone(), close, tools)),
+            Form::Lark(grammar) => Box::new(LarkReader::new(grammar.clone(), close, tools)),
         }
     }
 }

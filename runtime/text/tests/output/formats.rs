@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use bantam_family_api::{CallSyntax, ChatFormat, Checkpoint, MetaValue, Reasoning, TensorMeta};
+use bantam_family_api::{CallSyntax, ChatFormat, Checkpoint, LarkCalls, MetaValue, Reasoning, TensorMeta};
 use bantam_gguf::{Array, GgufFile, Value};
 use bantam_text::OutputFormat;
 
@@ -44,7 +44,8 @@ static ALL: LazyLock<HashMap<&str, OutputFormat>> = LazyLock::new(|| {
         (name, OutputFormat::new(&chat(fixture), Some(&template(file)), knows_tools))
     };
     let lfm2 = OutputFormat::new(&lfm2(), Some(&template("LFM2.5-8B-A1B.jinja")), true);
-    FORMATS.into_iter().map(of_family).chain([("lfm2", lfm2)]).collect()
+    let own = OutputFormat::new(&own_form(), Some("<do>"), true);
+    FORMATS.into_iter().map(of_family).chain([("lfm2", lfm2), ("own", own)]).collect()
 });
 
 /// The format of this name.
@@ -73,6 +74,13 @@ pub(crate) fn lfm2() -> ChatFormat {
     let calls = vec![CallSyntax::Python { open, close }];
     let (open, close) = pair("<think>", "</think>");
     ChatFormat { reasoning: vec![Reasoning { open, close, ended_by_calls: true }], calls, ..ChatFormat::default() }
+}
+
+/// A format with calls in a form that only a grammar describes.
+pub(crate) fn own_form() -> ChatFormat {
+    let [open, close] = ["<do>", "</do>"].map(Into::into);
+    let grammar = "start: (\"please \")? name \" with \" arguments \"!\"?".into();
+    ChatFormat { calls: vec![CallSyntax::Lark(LarkCalls { open, close, grammar })], ..ChatFormat::default() }
 }
 
 /// The chat format of a fixture's family.
@@ -116,7 +124,24 @@ fn opening(calls: &CallSyntax) -> &str {
         CallSyntax::Tagged(calls) => &calls.open,
         CallSyntax::Named(calls) => &calls.open,
         CallSyntax::Python { open, .. } | CallSyntax::Braced { open, .. } => open,
+        CallSyntax::Lark(calls) => &calls.open,
     }
+}
+
+#[test]
+fn calls_in_a_form_that_cannot_be_read_stay_text() {
+    let deep = format!("start: {}name arguments{}", "(".repeat(500), ")".repeat(500));
+    let long = format!("start: name arguments // {}", "x".repeat(100_000));
+    for grammar in ["", "start: missing", "start: name (", "start: /(/ name arguments", &deep, &long] {
+        let CallSyntax::Lark(mut calls) = own_form().calls.remove(0) else { panic!("not in its own form") };
+        calls.grammar = grammar.into();
+        let format = ChatFormat { calls: vec![CallSyntax::Lark(calls)], ..ChatFormat::default() };
+        assert!(OutputFormat::new(&format, Some("<do>"), true).calls().is_empty(), "{grammar:.60}");
+    }
+    let CallSyntax::Lark(calls) = own_form().calls.remove(0) else { panic!("not in its own form") };
+    let endless = LarkCalls { close: "\n".into(), ..calls };
+    let format = ChatFormat { calls: vec![CallSyntax::Lark(endless)], ..ChatFormat::default() };
+    assert!(OutputFormat::new(&format, Some("<do>"), true).calls().is_empty());
 }
 
 #[test]
@@ -124,7 +149,7 @@ fn templates_say_what_their_models_write() {
     let (hermes, function) = ("<tool_call>\n", "<tool_call>\n<function=");
     let fenced = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>";
     let k2_horizon = ["<ifm|think>\n", "<ifm|think_fast>\n", "<ifm|think_faster>\n"];
-    let expected: [(&str, &[&str], &[&str]); 19] = [
+    let expected: [(&str, &[&str], &[&str]); 20] = [
         ("llama", &["", "<|python_tag|>"], &[]),
         ("llama-distilled", &[hermes, fenced], &["<think>"]),
         ("smollm2", &[hermes], &[]),
@@ -144,6 +169,7 @@ fn templates_say_what_their_models_write() {
         ("nemotron-nano2", &["<TOOLCALL>", function], &["<think>"]),
         ("deepseek4", &["<｜DSML｜invoke name=\"", "<｜DSML｜invoke name=\""], &["<think>"]),
         ("lfm2", &["<|tool_call_start|>"], &["<think>"]),
+        ("own", &["<do>"], &[]),
     ];
     assert_eq!(ALL.len(), expected.len());
     for (name, calls, reasoning) in expected {

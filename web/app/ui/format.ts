@@ -1,4 +1,11 @@
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+export function formatCount(n: number): string {
+    return whole.format(n);
+}
+
 /** `1 token`, `2 tokens`. */
 export function plural(n: number, one: string, many = `${one}s`): string {
     return `${formatCount(n)} ${n === 1 ? one : many}`;

@@ -1,0 +1,1 @@
+self.onmessage=async({data:t})=>{let n=e=>postMessage(e);try{n({text:await e(t)})}catch(e){n({problem:e instanceof Error?e.message:String(e)})}};async function e({kind:e,bytes:t}){return e===`docx`?(await import(`./docx-CpeI1DB7.js`)).docxText(t):(await import(`./sheet-Zs30zIcg.js`)).sheetText(t)}

@@ -48,7 +48,7 @@ export const Composer = memo(function Composer(props: ComposerProps) {
     const [over, setOver] = useState(false);
     const field = useRef<HTMLTextAreaElement>(null);
     const picker = useRef<HTMLInputElement>(null);
-    useEffect(() => keepDraft(draftKey, draft), [draftKey, draft]);
+    useKeptDraft(draftKey, draft);
     useEffect(() => {
         if (matchMedia("(pointer: fine)").matches) field.current?.focus();
     }, []);
@@ -163,6 +163,27 @@ export const Composer = memo(function Composer(props: ComposerProps) {
         </section>
     );
 });
+
+/** Time after the last key when a draft is put away; storage takes longer than a frame has. */
+const KEEP_MS = 300;
+
+/** Keeps the draft when the person pauses, and when the field or the page goes. */
+function useKeptDraft(key: string, draft: Draft): void {
+    const latest = useRef(draft);
+    latest.current = draft;
+    useEffect(() => {
+        const timer = setTimeout(() => keepDraft(key, draft), KEEP_MS);
+        return () => clearTimeout(timer);
+    }, [key, draft]);
+    useEffect(() => {
+        const keep = () => keepDraft(key, latest.current);
+        addEventListener("pagehide", keep);
+        return () => {
+            removeEventListener("pagehide", keep);
+            keep();
+        };
+    }, [key]);
+}
 
 async function readOne(file: File, vision: boolean): Promise<Attachment | undefined> {
     try {

@@ -14,6 +14,9 @@ import { useStick } from "./useStick";
 /** Messages up to which all are on the page, where the browser's search finds them. */
 const SHORT = 40;
 
+/** Messages that come and go together. */
+const GROUP = 8;
+
 /** The messages of the shown branch; those far from the screen keep only their room. */
 export function MessageList({ shown }: { shown: Shown }) {
     const { conversation, tree, path } = shown;
@@ -24,23 +27,30 @@ export function MessageList({ shown }: { shown: Shown }) {
             {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the conversation is scrolled by the keyboard too. */}
             <section ref={scroller} className={styles.scroller} tabIndex={0} aria-label="Conversation">
                 <div ref={content} className={styles.column}>
-                    {path.map((message, index) =>
-                        message.role === "tool" ? null : (
-                            <Lazy
-                                key={message.id}
-                                estimate={estimate(message)}
-                                pinned={path.length <= SHORT || running.has(message.id) || index >= path.length - 2}
-                            >
-                                <One
-                                    message={message}
-                                    siblings={tree.siblings(message)}
-                                    next={path[index + 1]}
-                                    answered={path[index + 2] !== undefined}
-                                    settings={conversation.settings}
-                                />
-                            </Lazy>
-                        ),
-                    )}
+                    {groups(path).map(([first, messages]) => (
+                        <Lazy
+                            key={messages[0]?.id}
+                            estimate={messages.reduce((sum, message) => sum + estimate(message), 0)}
+                            pinned={
+                                path.length <= SHORT ||
+                                first + GROUP >= path.length - 2 ||
+                                messages.some((message) => running.has(message.id))
+                            }
+                        >
+                            {messages.map((message, at) =>
+                                message.role === "tool" ? null : (
+                                    <One
+                                        key={message.id}
+                                        message={message}
+                                        siblings={tree.siblings(message)}
+                                        next={path[first + at + 1]}
+                                        answered={path[first + at + 2] !== undefined}
+                                        settings={conversation.settings}
+                                    />
+                                ),
+                            )}
+                        </Lazy>
+                    ))}
                 </div>
             </section>
             {!atEnd && (
@@ -50,6 +60,14 @@ export function MessageList({ shown }: { shown: Shown }) {
             )}
         </div>
     );
+}
+
+/** Messages in groups, each with the place of its first: what is watched costs each frame. */
+function groups(path: readonly Message[]): [number, Message[]][] {
+    return Array.from({ length: Math.ceil(path.length / GROUP) }, (_, index) => {
+        const first = index * GROUP;
+        return [first, path.slice(first, first + GROUP)];
+    });
 }
 
 interface OneProps {

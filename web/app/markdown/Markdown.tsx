@@ -5,7 +5,7 @@ import { BlockSplitter } from "./blocks";
 import styles from "./Markdown.module.css";
 
 /** Blocks that are put on the page together. */
-const GROUP = 12;
+const GROUP = 24;
 /** Blocks of a text up to which all are on the page, where the browser's search and the selection find them. */
 const SHORT = 240;
 

@@ -2,6 +2,8 @@ import { Menu } from "lucide-react";
 import { Component, type ErrorInfo, type ReactNode, Suspense, useState } from "react";
 import styles from "./App.module.css";
 import { useServerPolling } from "./api/server";
+import { HelpDialog } from "./chat/HelpDialog";
+import { helpOpen, useShortcuts } from "./chat/shortcuts";
 import { pages } from "./pages";
 import { useRoute } from "./router";
 import { BarContext } from "./shell/bar";
@@ -16,6 +18,7 @@ import { Toasts } from "./ui/Toasts";
 
 export function App() {
     useServerPolling();
+    useShortcuts({ help });
     const narrow = useNarrow();
     const [open, setOpen] = useState(false);
     const [bar, setBar] = useState<HTMLElement | null>(null);
@@ -59,9 +62,14 @@ export function App() {
                 </div>
             </main>
             <KeyDialog />
+            <HelpDialog />
             <Toasts />
         </div>
     );
+}
+
+function help(): void {
+    helpOpen.set(true);
 }
 
 function Unknown() {

@@ -16,7 +16,6 @@ import { useStore } from "../ui/store";
 import { answer, say, startConversation } from "./actions";
 import styles from "./ChatPage.module.css";
 import { Composer } from "./Composer";
-import { HelpDialog } from "./HelpDialog";
 import { MessageList } from "./MessageList";
 import { QuickSettings } from "./QuickSettings";
 import { runs } from "./runs";
@@ -24,6 +23,10 @@ import { useShortcuts } from "./shortcuts";
 import { type Shown, useConversation } from "./useConversation";
 
 const NEW = "new";
+
+function write(): void {
+    document.getElementById("message")?.focus();
+}
 
 export default function ChatPage({ rest }: PageProps) {
     return rest ? <Old key={rest} id={rest} /> : <New />;
@@ -41,7 +44,7 @@ function New() {
     };
     const send = (parts: Part[]) =>
         void startConversation(settings, parts).then((id) => navigate("chat", id, "replace"));
-    useShortcuts({ settings: () => setTab("general") });
+    useShortcuts({ settings: () => setTab("general"), write });
     return (
         <div className={styles.chat}>
             <Header title={<h1 className={styles.title}>New chat</h1>} onSettings={() => setTab("general")} />
@@ -64,7 +67,6 @@ function New() {
             {tab && (
                 <SettingsPanel initial={tab} settings={settings} onChange={change} onClose={() => setTab(undefined)} />
             )}
-            <HelpDialog />
         </div>
     );
 }
@@ -109,6 +111,7 @@ function Conversation({ shown }: { shown: Shown }) {
     }, []);
     useShortcuts({
         settings: () => setTab("general"),
+        write,
         stop,
         answerNow: () => void run?.answerNow().catch(() => undefined),
         retry: () => void (last?.role === "assistant" && last.parent !== null && !run && answer(id, last.parent)),
@@ -139,7 +142,6 @@ function Conversation({ shown }: { shown: Shown }) {
                     onClose={() => setTab(undefined)}
                 />
             )}
-            <HelpDialog />
             <Announcer last={last} />
         </div>
     );
@@ -176,6 +178,9 @@ function Announcer({ last }: { last: Message | undefined }) {
                 } words.`;
             case "stopped":
                 return "The answer was stopped.";
+            case "failed":
+            case "interrupted":
+                return last?.answer?.error?.message ?? "The answer did not end.";
             default:
                 return "";
         }

@@ -33,6 +33,8 @@ interface Handlers {
     newChat?: () => void;
     search?: () => void;
     step?: (by: 1 | -1) => void;
+    write?: () => void;
+    help?: () => void;
 }
 
 /** Whether a key is text that somebody writes. */
@@ -80,7 +82,7 @@ function handlerOf(event: KeyboardEvent, handlers: Handlers): (() => void) | und
     }
     if (event.key === "Escape") return handlers.stop;
     if (writes(event.target)) return undefined;
-    if (event.key === "?") return handlers.settings && (() => helpOpen.set(true));
-    if (event.key === "/") return handlers.settings && (() => document.getElementById("message")?.focus());
+    if (event.key === "?") return handlers.help;
+    if (event.key === "/") return handlers.write;
     return undefined;
 }

@@ -170,6 +170,11 @@ it("sends the settings, shows the server's and keeps them with the conversation"
     await page.reload();
     await settings(page, "Sampling");
     expect(await temperature.inputValue()).toBe("0.25");
+    await page.getByRole("tab", { name: "General" }).click();
+    const system = page.getByLabel("System prompt");
+    await system.press("ControlOrMeta+End");
+    await page.keyboard.type(" And be brief, please.");
+    expect(await system.inputValue()).toBe("Be kind. And be brief, please.");
     expect(complaints).toEqual([]);
     await context.close();
 });

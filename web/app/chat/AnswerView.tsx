@@ -1,28 +1,26 @@
 import { useLiveQuery } from "dexie-react-hooks";
-import { ChevronLeft, ChevronRight, Pencil, RotateCcw, StepForward, Trash2 } from "lucide-react";
-import { memo, useMemo, useState } from "react";
+import { memo, useState } from "react";
 import { asApiError } from "../api/errors";
-import { deleteBranch } from "../db/conversations";
 import { db } from "../db/database";
 import { textOf } from "../db/text";
 import type { AnswerInfo, Message, Part, ResultPart } from "../db/types";
 import { Markdown } from "../markdown/Markdown";
-import { canContinue } from "../protocols/continuation";
 import type { Settings } from "../settings/settings";
 import { runsHere } from "../tools/run";
-import { Button, IconButton } from "../ui/Button";
-import { CopyButton } from "../ui/CopyButton";
-import { formatCount, formatMs, formatNumber, plural } from "../ui/format";
-import { Notice } from "../ui/Notice";
+import { Button } from "../ui/Button";
+import { plural } from "../ui/format";
 import { useStore } from "../ui/store";
 import { toast } from "../ui/toasts";
-import { answer as answerMessage, edit, goOn, retry, setResult, show } from "./actions";
+import { AnswerFooter } from "./AnswerFooter";
+import { answer as answerMessage, edit, setResult } from "./actions";
 import { EditForm } from "./EditForm";
+import { Ending } from "./Ending";
 import styles from "./Message.module.css";
 import { type Live, type Run, runs } from "./runs";
 import { SchemaCheck } from "./SchemaCheck";
 import { Thinking } from "./Thinking";
 import { ToolCard } from "./ToolCard";
+import { Waiting } from "./Waiting";
 
 export interface AnswerViewProps {
     message: Message;
@@ -95,12 +93,14 @@ function Answer({ message, siblings, results, answered, settings, parts, info, r
                 />
             ))}
             {streaming && <Waiting live={live} empty={parts.length === 0} elsewhere={elsewhere ?? false} />}
-            {!streaming && <Results {...{ message, parts, results, answered, settings }} />}
+            {!streaming && <Results {...{ message, parts, results, answered }} />}
             {info?.schema !== undefined && info.state === "done" && !parts.some((part) => part.kind === "call") && (
                 <SchemaCheck schema={info.schema} text={textOf(parts)} />
             )}
             {!streaming && <Ending message={message} info={info} />}
-            {!streaming && <Footer message={message} info={info} siblings={siblings} onEdit={() => setEditing(true)} />}
+            {!streaming && (
+                <AnswerFooter message={message} info={info} siblings={siblings} onEdit={() => setEditing(true)} />
+            )}
         </article>
     );
 }
@@ -160,39 +160,11 @@ function resultOf(results: Message | undefined, callId: string): ResultPart | un
     return results?.parts.find((part): part is ResultPart => part.kind === "result" && part.callId === callId);
 }
 
-/** What is shown before the first word. */
-function Waiting({ live, empty, elsewhere }: { live: Live | undefined; empty: boolean; elsewhere: boolean }) {
-    if (elsewhere) return <p className={styles.waiting}>Being received in another tab…</p>;
-    const progress = live?.progress;
-    if (progress && progress.total > 0) {
-        return (
-            <div className={styles.prefill}>
-                <progress max={progress.total} value={progress.done} aria-label="Reading the prompt" />
-                <span>
-                    Reading the prompt: {formatCount(progress.done)} of {plural(progress.total, "token")}
-                </span>
-            </div>
-        );
-    }
-    if (!empty) return null;
-    return (
-        <p className={styles.waiting}>
-            <span className={styles.dots} aria-hidden>
-                <i />
-                <i />
-                <i />
-            </span>
-            <span className="visually-hidden">Waiting for the answer</span>
-        </p>
-    );
-}
-
 interface ResultsProps {
     message: Message;
     parts: readonly Part[];
     results: Message | undefined;
     answered: boolean;
-    settings: Settings;
 }
 
 /** Sends the tools' results once all are there. */
@@ -212,144 +184,4 @@ function Results({ message, parts, results, answered }: ResultsProps) {
             {missing > 0 && <span className="muted">{plural(missing, "result")} missing</span>}
         </div>
     );
-}
-
-/** How an answer ended, where that is not by itself; and what can be done about it. */
-function Ending({ message, info }: { message: Message; info: AnswerInfo | undefined }) {
-    if (!info) return null;
-    const buttons = (
-        <>
-            <Button small icon={RotateCcw} onClick={() => void retry(message)}>
-                Retry
-            </Button>
-            {canContinue(message) && (
-                <Button small icon={StepForward} onClick={() => void goOn(message)}>
-                    Continue
-                </Button>
-            )}
-        </>
-    );
-    switch (info.state) {
-        case "failed":
-        case "interrupted":
-            return (
-                <div className={styles.ending}>
-                    <Notice
-                        tone={info.state === "failed" ? "bad" : "warn"}
-                        title={info.error?.message ?? "The answer did not end."}
-                        actions={buttons}
-                    >
-                        {info.error?.advice}
-                    </Notice>
-                </div>
-            );
-        case "stopped":
-            return (
-                <div className={styles.ended}>
-                    <span className="muted">Stopped.</span> {buttons}
-                </div>
-            );
-        default:
-            if (info.finish !== "length") return null;
-            return (
-                <div className={styles.ended}>
-                    <span className="muted">The longest answer was reached.</span> {buttons}
-                </div>
-            );
-    }
-}
-
-interface FooterProps {
-    message: Message;
-    info: AnswerInfo | undefined;
-    siblings: readonly Message[];
-    onEdit: () => void;
-}
-
-function Footer({ message, info, siblings, onEdit }: FooterProps) {
-    const figures = useMemo(() => figuresOf(info), [info]);
-    return (
-        <footer className={styles.footer}>
-            <Siblings message={message} siblings={siblings} />
-            {figures.length > 0 && (
-                <span className={styles.figures} title={info?.model}>
-                    {figures.map((figure) => (
-                        <span key={figure.name} title={figure.name}>
-                            {figure.value}
-                        </span>
-                    ))}
-                </span>
-            )}
-            <div className={styles.actions}>
-                <CopyButton label="Copy the answer" text={() => textOf(message.parts)} />
-                <IconButton label="Retry" icon={RotateCcw} small onClick={() => void retry(message)} />
-                <IconButton label="Edit the answer" icon={Pencil} small onClick={onEdit} />
-                <IconButton label="Delete from here" icon={Trash2} small onClick={() => void remove(message)} />
-            </div>
-        </footer>
-    );
-}
-
-export async function remove(message: Message): Promise<void> {
-    const undo = await deleteBranch(message);
-    toast("Deleted, with all that followed.", { action: { label: "Undo", run: () => void undo() } });
-}
-
-export function Siblings({ message, siblings }: { message: Message; siblings: readonly Message[] }) {
-    if (siblings.length < 2) return null;
-    const at = siblings.findIndex((one) => one.id === message.id);
-    const go = (to: number) => {
-        const sibling = siblings[to];
-        if (sibling) void show(sibling);
-    };
-    return (
-        <fieldset className={styles.siblings}>
-            <legend className="visually-hidden">Branches</legend>
-            <IconButton
-                label="Previous branch"
-                icon={ChevronLeft}
-                small
-                disabled={at <= 0}
-                onClick={() => go(at - 1)}
-            />
-            <span className={styles.place}>
-                {at + 1}/{siblings.length}
-            </span>
-            <IconButton
-                label="Next branch"
-                icon={ChevronRight}
-                small
-                disabled={at >= siblings.length - 1}
-                onClick={() => go(at + 1)}
-            />
-        </fieldset>
-    );
-}
-
-/** Below this a speed says more about the network than about the model. */
-const SHORTEST_MS = 20;
-
-interface Figure {
-    name: string;
-    value: string;
-}
-
-function figuresOf(info: AnswerInfo | undefined): Figure[] {
-    const { usage, times } = info ?? {};
-    const figures: Figure[] = [];
-    if (usage && times && times.decode >= SHORTEST_MS && usage.output > 1) {
-        // The first token is there when the time begins.
-        const speed = (usage.output - 1) / (times.decode / 1000);
-        figures.push({ name: "Speed of the answer", value: `${formatNumber(speed)} tok/s` });
-    }
-    if (times) figures.push({ name: "Time to the first token", value: `${formatMs(times.first)} to first` });
-    if (usage) {
-        figures.push({ name: "Tokens of the answer", value: plural(usage.output, "token") });
-        if (usage.prompt > 0) {
-            const cached = Math.round((usage.cached / usage.prompt) * 100);
-            const name = `${plural(usage.cached, "token")} of the prompt's ${formatCount(usage.prompt)} were cached`;
-            figures.push({ name, value: `${cached} % cached` });
-        }
-    }
-    return figures;
 }

@@ -7,10 +7,10 @@ import { Button, IconButton } from "../ui/Button";
 import { CopyButton } from "../ui/CopyButton";
 import { Dialog } from "../ui/Dialog";
 import { formatBytes, plural } from "../ui/format";
-import { remove, Siblings } from "./AnswerView";
-import { edit } from "./actions";
+import { edit, remove } from "./actions";
 import { EditForm } from "./EditForm";
 import styles from "./Message.module.css";
+import { Siblings } from "./Siblings";
 
 /** What a person said. */
 export const QuestionView = memo(function QuestionView({

@@ -1,7 +1,14 @@
 /** What a person does in a conversation. */
 
 import { server } from "../api/server";
-import { addMessage, changeMessage, createConversation, messagesOf, showBranch } from "../db/conversations";
+import {
+    addMessage,
+    changeMessage,
+    createConversation,
+    deleteBranch,
+    messagesOf,
+    showBranch,
+} from "../db/conversations";
 import { db } from "../db/database";
 import { Tree } from "../db/tree";
 import type { AnswerInfo, CallPart, Message, Part, ResultPart } from "../db/types";
@@ -10,6 +17,7 @@ import { continuation } from "../protocols/continuation";
 import type { Ask } from "../protocols/types";
 import type { Settings } from "../settings/settings";
 import { runBuiltin, runsHere, toolsOf } from "../tools/run";
+import { toast } from "../ui/toasts";
 import { type Outgoing, startRun } from "./runs";
 
 /** Rounds of calls that the page runs by itself before a person has to agree. */
@@ -127,4 +135,10 @@ export async function retry(message: Message): Promise<void> {
 
 export async function show(message: Message): Promise<void> {
     await showBranch(message.conversation, message.id);
+}
+
+/** Deletes a message with all that follows it; for a while that can be taken back. */
+export async function remove(message: Message): Promise<void> {
+    const undo = await deleteBranch(message);
+    toast("Deleted, with all that followed.", { action: { label: "Undo", run: () => void undo() } });
 }

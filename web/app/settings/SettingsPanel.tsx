@@ -14,34 +14,44 @@ import { PromptLibrary } from "./PromptLibrary";
 import styles from "./Settings.module.css";
 import type { ProtocolName, Settings } from "./settings";
 
-interface SettingsPanelProps {
+interface TabProps {
     settings: Settings;
     onChange: (settings: Settings) => void;
+}
+
+interface SettingsPanelProps extends TabProps {
+    /** The tab that it opens at. */
+    initial: string;
     onClose: () => void;
 }
 
 /** The settings of one conversation. Each change holds from the next message on. */
-export function SettingsPanel({ initial, ...props }: SettingsPanelProps & { initial: string }) {
+export function SettingsPanel({ initial, settings: kept, onChange, onClose }: SettingsPanelProps) {
     const [tab, setTab] = useState(initial);
+    // What is kept comes back later than the next key is pressed.
+    const [settings, setSettings] = useState(kept);
+    const props: TabProps = {
+        settings,
+        onChange: (settings) => {
+            setSettings(settings);
+            onChange(settings);
+        },
+    };
     const tabs = [
         { id: "general", title: "General", content: <General {...props} /> },
         { id: "sampling", title: "Sampling", content: <Groups {...props} groups={["Sampling", "Penalties"]} /> },
-        {
-            id: "limits",
-            title: "Limits",
-            content: <Groups {...props} groups={["Thinking", "Length", "Server"]} />,
-        },
+        { id: "limits", title: "Limits", content: <Groups {...props} groups={["Thinking", "Length", "Server"]} /> },
         { id: "tools", title: "Tools", content: <Tools {...props} /> },
         { id: "form", title: "Form", content: <Form {...props} /> },
     ];
     return (
-        <Dialog title="Settings of this chat" shape="panel" onClose={props.onClose}>
+        <Dialog title="Settings of this chat" shape="panel" onClose={onClose}>
             <Tabs label="Settings" tabs={tabs} selected={tab} onSelect={setTab} />
         </Dialog>
     );
 }
 
-function General({ settings, onChange }: SettingsPanelProps) {
+function General({ settings, onChange }: TabProps) {
     const { props } = useServer();
     return (
         <div className="stack">
@@ -72,7 +82,7 @@ function General({ settings, onChange }: SettingsPanelProps) {
     );
 }
 
-function Groups({ settings, onChange, groups }: SettingsPanelProps & { groups: readonly string[] }) {
+function Groups({ settings, onChange, groups }: TabProps & { groups: readonly string[] }) {
     return (
         <div className="stack">
             {groups.map((group) => (
@@ -93,7 +103,7 @@ function Groups({ settings, onChange, groups }: SettingsPanelProps & { groups: r
     );
 }
 
-function Tools({ settings, onChange }: SettingsPanelProps) {
+function Tools({ settings, onChange }: TabProps) {
     const { props } = useServer();
     const [json, setJson] = useState(() => (settings.tools.length > 0 ? JSON.stringify(settings.tools, null, 2) : ""));
     const read = readDeclarations(json);
@@ -141,12 +151,12 @@ function Tools({ settings, onChange }: SettingsPanelProps) {
                     <p className="muted">Declared: {settings.tools.map((tool) => tool.name).join(", ")}</p>
                 )}
             </section>
-            <Groups {...{ settings, onChange }} groups={["Tools"]} onClose={() => undefined} />
+            <Groups {...{ settings, onChange }} groups={["Tools"]} />
         </div>
     );
 }
 
-function Form({ settings, onChange }: SettingsPanelProps) {
+function Form({ settings, onChange }: TabProps) {
     const { props } = useServer();
     const [json, setJson] = useState(() => (settings.schema ? JSON.stringify(settings.schema, null, 2) : ""));
     const read = readSchema(json);

@@ -144,10 +144,16 @@ function Figure({ name, value, unit, more }: { name: string; value: string; unit
     );
 }
 
+/** No more of the past than is known of it. */
+function span(history: History, now: number): number {
+    const first = history.running[0]?.at ?? now;
+    return [60_000, 120_000].find((ms) => now - first <= ms) ?? SPAN_MS;
+}
+
 function Charts({ history, now }: { history: History; now: number }) {
-    const common = { now, spanMs: SPAN_MS };
+    const common = { now, spanMs: span(history, now) };
     return (
-        <Card title="The last five minutes" aside="Measured while this page is open">
+        <Card title="The last minutes" aside="Measured while this page is open">
             <div className={styles.charts}>
                 <LineChart
                     {...common}

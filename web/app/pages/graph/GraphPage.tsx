@@ -5,7 +5,7 @@ import { type ApiError, asApiError } from "../../api/errors";
 import { useServer } from "../../api/server";
 import { Card } from "../../ui/Card";
 import { TextField } from "../../ui/Field";
-import { formatCount, formatFigure, formatMemory } from "../../ui/format";
+import { formatCount, formatFigure, formatMemory, plural } from "../../ui/format";
 import { ErrorNotice } from "../../ui/Notice";
 import { PageFrame } from "../../ui/PageFrame";
 import { Tabs } from "../../ui/Tabs";
@@ -66,7 +66,7 @@ function GraphView({ answer, which }: { answer: GraphAnswer; which: "graph" | "d
     const node = selected === undefined ? undefined : model?.byName.get(selected);
     if (!model) return null;
     return (
-        <>
+        <div className={styles.view}>
             <Summary model={model} folded={folded} />
             <div className={styles.columns}>
                 <div className={styles.flow}>
@@ -75,13 +75,22 @@ function GraphView({ answer, which }: { answer: GraphAnswer; which: "graph" | "d
                 <div className={styles.side}>
                     <Finder model={model} onSelect={setSelected} />
                     {node ? (
-                        <NodeDetail model={model} node={node} onSelect={setSelected} />
+                        <div className={styles.chosen}>
+                            <NodeDetail
+                                model={model}
+                                node={node}
+                                onSelect={setSelected}
+                                onClose={() => setSelected(undefined)}
+                            />
+                        </div>
                     ) : (
-                        <p className="muted">Choose a node to see what it reads, its attributes and its weights.</p>
+                        <p className={styles.hint}>
+                            Choose a node to see what it reads, its attributes and its weights.
+                        </p>
                     )}
                 </div>
             </div>
-        </>
+        </div>
     );
 }
 
@@ -193,7 +202,7 @@ function Finder({ model, onSelect }: { model: Model; onSelect: (name: string) =>
             </div>
             {text.trim() !== "" && (
                 <>
-                    <p className="muted">{formatCount(found.length)} nodes</p>
+                    <p className="muted">{plural(found.length, "node")}</p>
                     <VirtualList
                         label="Found nodes"
                         className={styles.found}

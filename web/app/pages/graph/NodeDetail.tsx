@@ -1,3 +1,5 @@
+import { X } from "lucide-react";
+import { IconButton } from "../../ui/Button";
 import { Card } from "../../ui/Card";
 import { formatCount, formatMemory } from "../../ui/format";
 import styles from "./Graph.module.css";
@@ -7,13 +9,22 @@ interface NodeDetailProps {
     model: Model;
     node: Node;
     onSelect: (name: string) => void;
+    onClose: () => void;
 }
 
 /** One node with all that is known of it. */
-export function NodeDetail({ model, node, onSelect }: NodeDetailProps) {
+export function NodeDetail({ model, node, onSelect, onClose }: NodeDetailProps) {
     const readers = model.readers.get(node.name) ?? [];
     return (
-        <Card title={node.name} aside={<code>{node.op}</code>}>
+        <Card
+            title={node.name}
+            aside={
+                <>
+                    <code>{node.op}</code>
+                    <IconButton label="Close" icon={X} small onClick={onClose} />
+                </>
+            }
+        >
             <div className={styles.detail} data-part="detail">
                 <Part title="Yields">
                     {node.results.length === 0 && <p className="muted">Nothing: it writes state.</p>}

@@ -1,4 +1,4 @@
-import { memo, useEffect, useMemo, useRef, useState } from "react";
+import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { classes } from "../../ui/classes";
 import type { Section } from "./fold";
 import styles from "./Graph.module.css";
@@ -12,9 +12,9 @@ interface SectionViewProps {
     onSelect: (name: string) => void;
 }
 
-const WIDTH = 158;
+const WIDTH = 142;
 const HEIGHT = 58;
-const PILL = { width: 128, height: 24 };
+const PILL = { width: 120, height: 24 };
 const MARGIN = 8;
 /** What stands before the name of a value that comes from another section. */
 const OUTSIDE = "outside:";
@@ -46,12 +46,16 @@ export function SectionView(props: SectionViewProps) {
 function Drawing({ section, model, selected, onSelect }: SectionViewProps) {
     const plan = useMemo(() => layout(itemsOf(section, model)), [section, model]);
     const at = selected && section.nodes.includes(selected) ? selected.name : undefined;
-    const box = useRef<HTMLDivElement>(null);
+    const box = useRef<HTMLElement>(null);
     useEffect(() => {
         if (at === undefined) return;
         const element = box.current?.querySelector(`[data-node="${CSS.escape(at)}"]`);
         element?.scrollIntoView({ block: "nearest", inline: "nearest" });
     }, [at]);
+    useLayoutEffect(() => {
+        const element = box.current;
+        if (element) element.scrollLeft = (element.scrollWidth - element.clientWidth) / 2;
+    }, []);
     const nodes = new Map(section.nodes.map((node) => [node.name, node]));
     return (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys.

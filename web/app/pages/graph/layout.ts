@@ -31,11 +31,13 @@ export interface Layout {
     height: number;
 }
 
-const GAP_X = 16;
+const GAP_X = 14;
 const GAP_Y = 34;
 /** Room for a line that passes a rank. */
 const PASSING = 10;
 const SWEEPS = 8;
+/** A little less than each wish, so that the whole does not drift to one side. */
+const TO_THE_MIDDLE = 0.85;
 
 /** A place in a rank: an item, or where an edge passes. */
 interface Place {
@@ -51,11 +53,14 @@ interface Place {
 export function layout(items: readonly Item[]): Layout {
     const { ranks, chains } = ranked(items);
     for (let sweep = 0; sweep < SWEEPS; sweep++) order(ranks, sweep % 2 === 0);
-    for (const rank of ranks) pack(rank, () => undefined);
+    for (const rank of ranks) centred(rank);
     for (let sweep = 0; sweep < SWEEPS; sweep++) {
         const down = sweep % 2 === 0;
         for (const rank of down ? ranks : [...ranks].reverse()) {
-            pack(rank, (place) => mean((down ? place.above : place.below).map(({ centre }) => centre)));
+            pack(rank, (place) => {
+                const wish = mean((down ? place.above : place.below).map(({ centre }) => centre));
+                return (wish ?? place.centre) * TO_THE_MIDDLE;
+            });
         }
     }
     return drawn(ranks, chains);
@@ -139,18 +144,28 @@ function order(ranks: readonly Place[][], down: boolean): void {
     }
 }
 
+/** Places a rank side by side around the middle. */
+function centred(rank: readonly Place[]): void {
+    const width = rank.reduce((sum, place) => sum + place.width + GAP_X, -GAP_X);
+    let x = -width / 2;
+    for (const place of rank) {
+        place.centre = x + place.width / 2;
+        x += place.width + GAP_X;
+    }
+}
+
 /**
  * Places a rank as near to its wishes as its order and widths allow: the least sum of squares. Places that would overlap
  * become a block that stands at the mean of their wishes.
  */
-function pack(rank: readonly Place[], wish: (place: Place) => number | undefined): void {
+function pack(rank: readonly Place[], wish: (place: Place) => number): void {
     const blocks: { sum: number; count: number; members: { place: Place; offset: number }[] }[] = [];
     let offset = 0;
     let before: Place | undefined;
     for (const place of rank) {
         if (before) offset += (before.width + place.width) / 2 + GAP_X;
         before = place;
-        const wanted = (wish(place) ?? (place.centre || offset)) - offset;
+        const wanted = wish(place) - offset;
         blocks.push({ sum: wanted, count: 1, members: [{ place, offset }] });
         for (;;) {
             const [left, right] = blocks.slice(-2);

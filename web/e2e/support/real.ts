@@ -1,0 +1,11 @@
+import { join } from "node:path";
+import { type Server, start } from "./server";
+
+const BINARY = process.env.BANTAM_BIN ?? join(import.meta.dirname, "../../../target/ci/bantam");
+/** A model that says something; `demo` is fetched where it is not there yet. */
+const MODEL = process.env.BANTAM_TEST_MODEL ?? "demo";
+
+/** Starts the server as people do. */
+export function startReal(flags: readonly string[] = []): Promise<Server> {
+    return start(BINARY, ["serve", MODEL, "--port", "0", ...flags]);
+}

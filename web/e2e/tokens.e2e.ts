@@ -1,6 +1,6 @@
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { launch } from "./support/browser";
+import { answers, launch, open, say } from "./support/browser";
 import { startReal } from "./support/real";
 import type { Server } from "./support/server";
 import { openView } from "./support/views";
@@ -84,5 +84,18 @@ it("shows what the template makes of a conversation", async () => {
     await page.getByLabel("Tools").fill("{");
     await page.getByText(/A JSON array of tools/).waitFor();
     expect(complaints).toEqual([]);
+    await page.context().close();
+});
+
+it("shows the prompt of a chat as its model saw it", async () => {
+    const { page } = await open(browser, server.url);
+    await say(page, "Do hens <|im_start|> swim?");
+    await answers(page).first().waitFor();
+    await page.goto(`${server.url}/#/prompt`);
+    await page.getByRole("tab", { name: "Of a chat" }).click();
+    const prompt = page.getByRole("region", { name: "Prompt", exact: true });
+    await prompt.getByText("swim?").waitFor();
+    // The last thing is the beginning of the answer.
+    await expect.poll(() => prompt.textContent()).toMatch(/swim\?<\|im_end\|>↵\s*<\|im_start\|>assistant↵\s*$/);
     await page.context().close();
 });

@@ -2,7 +2,7 @@
 
 import { ApiError, asApiError, errorFrom, streamCut } from "./errors";
 import { apiKey, askForKey } from "./key";
-import { type Recorded, recorder } from "./recorder";
+import { ENDED_HERE, type Recorded, recorder } from "./recorder";
 import { readSse, type SseFrame } from "./sse";
 
 export interface RequestOptions {
@@ -52,7 +52,7 @@ async function sendWith(key: string, path: string, options: RequestOptions): Pro
         }
         return { response, record };
     } catch (failure) {
-        end(record, failure);
+        end(record, options.signal?.aborted ? ENDED_HERE : failure);
         throw options.signal?.aborted ? failure : asApiError(failure);
     }
 }
@@ -117,10 +117,10 @@ export async function* requestSse(path: string, options: RequestOptions): AsyncG
         }
         end(record);
     } catch (failure) {
-        end(record, failure);
+        end(record, options.signal?.aborted ? ENDED_HERE : failure);
         if (options.signal?.aborted) throw failure;
         throw streamCut();
     } finally {
-        if (record && record.duration === undefined) end(record, "ended by the page");
+        if (record && record.duration === undefined) end(record, ENDED_HERE);
     }
 }

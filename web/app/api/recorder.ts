@@ -31,6 +31,9 @@ export interface Recorded {
     failure: string | undefined;
 }
 
+/** The failure of a request that the page itself ended. */
+export const ENDED_HERE = "ended by the page";
+
 const MAX_RECORDS = 100;
 const MAX_FRAMES = 20_000;
 

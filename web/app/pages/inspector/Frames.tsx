@@ -4,7 +4,7 @@ import { CopyButton } from "../../ui/CopyButton";
 import { formatCount } from "../../ui/format";
 import { VirtualList } from "../../ui/VirtualList";
 import styles from "./Inspector.module.css";
-import { pretty } from "./timeline";
+import { gist, pretty } from "./timeline";
 
 const ROW = 26;
 const LONGEST_LINE = 300;
@@ -46,7 +46,7 @@ export function Frames({ record }: { record: Recorded }) {
                             <span className={styles.at}>{time} ms</span>
                             <span className={styles.gap}>+{gap}</span>
                             <span className={styles.event}>{event}</span>
-                            <span className={styles.data}>{data.slice(0, LONGEST_LINE)}</span>
+                            <span className={styles.data}>{gist(data).slice(0, LONGEST_LINE)}</span>
                         </button>
                     );
                 }}

@@ -1,6 +1,6 @@
 import { Trash2 } from "lucide-react";
 import { useMemo, useState, useSyncExternalStore } from "react";
-import { type Recorded, recorder } from "../../api/recorder";
+import { ENDED_HERE, type Recorded, recorder } from "../../api/recorder";
 import type { PageProps } from "../../pages";
 import { navigate } from "../../router";
 import { Button } from "../../ui/Button";
@@ -90,7 +90,8 @@ function outcome({ duration: took, frames, framesDropped }: Recorded): string {
 
 function Status({ record }: { record: Recorded }) {
     const { status, failure, duration: took } = record;
-    const tone = failure || (status ?? 0) >= 400 ? "bad" : took === undefined ? "busy" : "good";
+    const failed = (failure && failure !== ENDED_HERE) || (status ?? 0) >= 400;
+    const tone = failed ? "bad" : took === undefined || failure ? "busy" : "good";
     return (
         <span className={styles.status} data-tone={tone}>
             {status ?? (failure ? "failed" : "…")}

@@ -1,6 +1,6 @@
 import { useMemo, useState } from "react";
 import { apiKey } from "../../api/key";
-import type { Recorded } from "../../api/recorder";
+import { ENDED_HERE, type Recorded } from "../../api/recorder";
 import { CopyButton } from "../../ui/CopyButton";
 import { formatCount, formatMemory, formatMs } from "../../ui/format";
 import { Notice } from "../../ui/Notice";
@@ -31,7 +31,9 @@ export function RequestDetail({ record }: { record: Recorded }) {
                     )}
                 </p>
             </header>
-            {record.failure && <Notice tone="bad" title={record.failure} />}
+            {record.failure && (
+                <Notice tone={record.failure === ENDED_HERE ? "info" : "bad"} title={capital(record.failure)} />
+            )}
             <Timeline record={record} />
             <Tabs
                 label="Parts of the request"
@@ -50,6 +52,10 @@ export function RequestDetail({ record }: { record: Recorded }) {
             />
         </article>
     );
+}
+
+function capital(text: string): string {
+    return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 function Curl({ command }: { command: string }) {

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { arrivals, matches, pretty } from "./timeline";
+import { arrivals, gist, matches, pretty } from "./timeline";
 
 const frame = (at: number, data = "") => ({ at, event: "message", data });
 
@@ -20,6 +20,20 @@ it("finds requests by all words, wherever they stand", () => {
     for (const filter of ["", "post", "MESSAGES 200", "max_tokens", "chicken post"])
         expect(matches(record, filter)).toBe(true);
     for (const filter of ["get", "post 404", "duck"]) expect(matches(record, filter)).toBe(false);
+});
+
+it("tells what events bring in all protocols", () => {
+    const brings: [unknown, string][] = [
+        [{ choices: [{ delta: { content: " a" } }] }, '" a"'],
+        [{ choices: [{ delta: { reasoning_content: "Hm" } }] }, '"Hm"'],
+        [{ choices: [{ text: "b\n" }] }, '"b\\n"'],
+        [{ type: "content_block_delta", delta: { type: "text_delta", text: "c" } }, '"c"'],
+        [{ type: "response.output_text.delta", delta: "d" }, '"d"'],
+    ];
+    for (const [event, text] of brings) expect(gist(JSON.stringify(event))).toBe(text);
+    for (const whole of ["[DONE]", '{"choices":[]}', "null", '{"choices":[{"delta":{"content":""}}]}']) {
+        expect(gist(whole)).toBe(whole);
+    }
 });
 
 it("shows the structure of JSON only", () => {

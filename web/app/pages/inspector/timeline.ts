@@ -32,6 +32,31 @@ export function matches(record: Recorded, filter: string): boolean {
     return words.every(has);
 }
 
+/** Where the events of the protocols have what they bring. */
+const NEWS = [
+    ["choices", "0", "delta", "reasoning_content"],
+    ["choices", "0", "delta", "content"],
+    ["choices", "0", "text"],
+    ["delta", "thinking"],
+    ["delta", "text"],
+    ["delta", "partial_json"],
+    ["delta"],
+];
+
+/** What an event brings, in one line: its text where it has one, otherwise all of it. */
+export function gist(data: string): string {
+    try {
+        const event: unknown = JSON.parse(data);
+        for (const path of NEWS) {
+            const found = path.reduce<unknown>((value, key) => (value as Record<string, unknown> | null)?.[key], event);
+            if (typeof found === "string" && found !== "") return JSON.stringify(found);
+        }
+    } catch {
+        // No JSON: as it is.
+    }
+    return data;
+}
+
 /** JSON with its structure shown; other text as it is. */
 export function pretty(text: string): string {
     try {

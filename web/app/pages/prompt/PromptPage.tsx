@@ -1,9 +1,11 @@
 import { Plus, Trash2 } from "lucide-react";
-import { useEffect, useState, useSyncExternalStore } from "react";
+import { useEffect, useState } from "react";
 import { requestJson } from "../../api/client";
 import { type ApiError, asApiError } from "../../api/errors";
-import { recorder } from "../../api/recorder";
 import { useServer } from "../../api/server";
+import type { Conversation } from "../../db/types";
+import type { PageProps } from "../../pages";
+import { navigate } from "../../router";
 import { Button, IconButton } from "../../ui/Button";
 import { CopyButton } from "../../ui/CopyButton";
 import { AreaField, SelectField, Switch } from "../../ui/Field";
@@ -13,20 +15,22 @@ import { PageFrame } from "../../ui/PageFrame";
 import { Tabs } from "../../ui/Tabs";
 import type { Token } from "../tokens/pieces";
 import { TokenFacts, TokenText } from "../tokens/TokenText";
-import { asked, type Draft, first, lastRequest, type Message, roles } from "./conversation";
+import { asked, type Draft, first, type Message, roles } from "./conversation";
 import styles from "./Prompt.module.css";
+import { useChats, useLastQuestion } from "./useChats";
 
 const PAUSE_MS = 200;
 
-/** What the template of the model makes of a conversation, token by token. */
-export default function PromptPage() {
-    const [tab, setTab] = useState("write");
+/** What the template of the model makes of a conversation, token by token. The address may name one of the chats. */
+export default function PromptPage({ rest }: PageProps) {
+    const [tab, setTab] = useState(rest ? "chat" : "write");
     const [draft, setDraft] = useState(first);
-    const records = useSyncExternalStore(recorder.subscribe, recorder.list);
+    const chats = useChats();
+    const chosen = chats?.find(({ id }) => id === rest) ?? chats?.[0];
+    const question = useLastQuestion(chosen);
     const written = asked(draft);
     const wrong = "wrong" in written ? written.wrong : {};
-    const recorded = lastRequest(records);
-    const body = tab === "last" ? recorded : "body" in written ? written.body : undefined;
+    const body = tab === "chat" ? question : "body" in written ? written.body : undefined;
     const { rendered, error } = useRendered(body);
     return (
         <PageFrame
@@ -44,15 +48,46 @@ export default function PromptPage() {
                             title: "Write one",
                             content: <Editor draft={draft} wrong={wrong} onChange={setDraft} />,
                         },
-                        { id: "last", title: "Last chat request", content: <LastRequest body={recorded} /> },
+                        { id: "chat", title: "Of a chat", content: <ChatChoice chats={chats} chosen={chosen} /> },
                     ]}
                 />
                 <div className="stack">
                     {error && <ErrorNotice error={error} />}
-                    {rendered && <Rendering {...rendered} />}
+                    {body && rendered && <Rendering {...rendered} />}
                 </div>
             </div>
         </PageFrame>
+    );
+}
+
+function ChatChoice({
+    chats,
+    chosen,
+}: {
+    chats: readonly Conversation[] | undefined;
+    chosen: Conversation | undefined;
+}) {
+    if (!chats) return null;
+    if (!chosen) {
+        return (
+            <Notice title="There is no chat yet.">
+                Begin one on the page of the <a href="#/chat">chat</a>; its prompt then stands here.
+            </Notice>
+        );
+    }
+    return (
+        <SelectField
+            label="Chat"
+            hint="what the model was shown when it gave the last answer of the branch"
+            value={chosen.id}
+            onChange={(event) => navigate("prompt", event.target.value, "replace")}
+        >
+            {chats.map(({ id, title }) => (
+                <option key={id} value={id}>
+                    {title}
+                </option>
+            ))}
+        </SelectField>
     );
 }
 
@@ -103,23 +138,6 @@ function Rendering({ prompt, n_tokens, tokens }: Rendered) {
             <TokenFacts token={at === undefined ? undefined : tokens[at]} index={at} />
             <TokenText label="Prompt" tokens={tokens} at={at} onAt={setAt} colour={all ? "all" : "special"} />
         </section>
-    );
-}
-
-function LastRequest({ body }: { body: Record<string, unknown> | undefined }) {
-    if (!body) {
-        return (
-            <Notice title="The chat has sent nothing yet.">
-                Send a message in the <a href="#/chat">chat</a> over chat completions; its prompt then stands here.
-            </Notice>
-        );
-    }
-    const messages = Array.isArray(body.messages) ? body.messages.length : 0;
-    return (
-        <p className="muted">
-            The prompt of the last request to <code>/v1/chat/completions</code>, of {messages} messages
-            {Array.isArray(body.tools) && ` and ${body.tools.length} tools`}.
-        </p>
     );
 }
 

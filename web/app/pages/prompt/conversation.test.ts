@@ -1,6 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Recorded } from "../../api/recorder";
-import { asked, first, lastRequest } from "./conversation";
+import { asked, asTemplateTakesIt, first } from "./conversation";
 
 describe("asked", () => {
     it("is what the template is given", () => {
@@ -32,14 +31,12 @@ describe("asked", () => {
     });
 });
 
-it("finds the last request of a chat", () => {
-    const record = (path: string, body?: object) =>
-        ({ path, body: body && JSON.stringify(body) }) as unknown as Recorded;
-    const chat = record("/v1/chat/completions", { messages: [], stream: true, temperature: 1 });
-    expect(lastRequest([record("/v1/completions", { prompt: "" }), chat, record("/v1/chat/completions", {})])).toEqual({
+it("takes of a chat request what makes its prompt", () => {
+    const request = { messages: [], tools: [], reasoning_effort: "low", stream: true, temperature: 1 };
+    expect(asTemplateTakesIt(request)).toEqual({
         messages: [],
-        temperature: 1,
+        tools: [],
+        reasoning_effort: "low",
         with_pieces: true,
     });
-    expect(lastRequest([])).toBeUndefined();
 });

@@ -1,7 +1,5 @@
 /** The conversation whose prompt is looked at. */
 
-import type { Recorded } from "../../api/recorder";
-
 export interface Message {
     /** Of this page alone, so that editors stay with their messages. */
     key: number;
@@ -62,12 +60,9 @@ export function asked(
     return { body };
 }
 
-/** The body of the last chat request that the page sent, as `/apply-template` takes it. */
-export function lastRequest(records: readonly Recorded[]): Record<string, unknown> | undefined {
-    for (const { path, body } of records) {
-        if (path !== "/v1/chat/completions" || body === undefined) continue;
-        const { stream, stream_options, ...rest } = JSON.parse(body) as Record<string, unknown>;
-        return { ...rest, with_pieces: true };
-    }
-    return undefined;
+/** What of a chat request makes its prompt. */
+export function asTemplateTakesIt(request: Record<string, unknown>): Record<string, unknown> {
+    const kept = ["messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort"];
+    const body = Object.fromEntries(Object.entries(request).filter(([name]) => kept.includes(name)));
+    return { ...body, with_pieces: true };
 }

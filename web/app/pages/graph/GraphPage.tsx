@@ -22,8 +22,9 @@ export default function GraphPage() {
     const { epoch } = useServer();
     const [answer, setAnswer] = useState<GraphAnswer>();
     const [error, setError] = useState<ApiError>();
-    // biome-ignore lint/correctness/useExhaustiveDependencies: a server that came back may have another model.
     useEffect(() => {
+        // A server that came back may have another model; before the first time there is none.
+        if (epoch === 0) return;
         const abort = new AbortController();
         requestJson<GraphAnswer>("/graph", { signal: abort.signal }).then(
             (told) => {

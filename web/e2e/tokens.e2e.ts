@@ -31,10 +31,10 @@ it("colours the tokens of a text and tells their ids", async () => {
     const figure = page.locator("dl", { hasText: "Characters a token" }).locator("dd").first();
     await page.getByRole("textbox", { name: "Text" }).fill(text);
     await expect.poll(() => figure.textContent()).toBe(String(await count("/tokenize", { content: text })));
-    const special = page.getByRole("region", { name: "Tokens" }).locator("[data-special]");
+    const special = page.getByRole("region", { name: "Tokens", exact: true }).locator("[data-special]");
     await special.getByText("<|im_start|>").waitFor();
 
-    await page.getByRole("region", { name: "Tokens" }).locator('[data-i="1"]').hover();
+    await page.getByRole("region", { name: "Tokens", exact: true }).locator('[data-i="1"]').hover();
     await page.getByRole("region", { name: "Ids of the tokens" }).locator("[data-at]", { hasText: "2" }).waitFor();
     await page.getByText(/, token 2/).waitFor();
 
@@ -53,7 +53,7 @@ it("takes a text of 100 KB, of which only what is seen is there", async () => {
     await page.getByRole("textbox", { name: "Text" }).fill(text);
     const tokens = await count("/tokenize", { content: text });
     await page.getByText(tokens.toLocaleString("en"), { exact: true }).waitFor();
-    const view = page.getByRole("region", { name: "Tokens" });
+    const view = page.getByRole("region", { name: "Tokens", exact: true });
     expect(await view.locator("[data-i]").count()).toBeLessThan(5000);
     await view.evaluate((element) => element.scrollTo(0, element.scrollHeight));
     await view.locator(`[data-i="${tokens - 1}"]`).waitFor();

@@ -5,13 +5,13 @@
 //! of its width, and the output matrix is the embedding table.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, Period, ROPE_BASE, RopeConfig,
     Tensors, Windows, attention, attention_scale, described, ffn, final_softcap, number_opt, wanted_rows,
 };
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
+use serde::Serialize;
+
 use crate::chat;
 
 /// `gemma3`.

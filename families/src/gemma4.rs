@@ -6,13 +6,13 @@
 //! layer mixes in a slice of its own.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, Attention, GraphBuilder, InputSource, Pairing};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, DecoderSizes, Gated, Mixture, MixtureShape, PerLayer, Projection, RopeConfig, Tensors,
     Windows, caches, dense_width, described, extent, extent_opt, final_softcap, output_matrix, prepared, wanted_rows,
 };
+use bantam_graph::{Act, Attention, GraphBuilder, InputSource, Pairing};
+use serde::Serialize;
+
 use crate::chat;
 
 /// `gemma4`.

@@ -4,14 +4,14 @@
 //! also makes the values of those layers by experts, and multiplies the output of attention by a gate of its input.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, MixtureShape, Projection,
     RopeConfig, Routing, Tensors, attended, attention_output, attention_scale, counts, dense_layers, described, extent,
     extent_opt, ffn, scoring, wanted_rows, weights_scale,
 };
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
+use serde::Serialize;
+
 use crate::chat;
 
 /// `k2-horizon`.

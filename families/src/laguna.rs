@@ -5,14 +5,14 @@
 //! another way: the whole head, without YaRN.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, MixtureShape, Period,
     Projection, RopeConfig, Routing, Tensors, Windows, attended, attention_output, attention_scale, counts, described,
     extent, extent_opt, ffn, needed_weights_scale, scoring, wanted_rows,
 };
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing, Scoring};
+use serde::Serialize;
+
 use crate::chat;
 
 /// `laguna`.

@@ -2,13 +2,12 @@
 //!
 //! A family is one file, or one folder, with three parts in a fixed order: its configuration, read from the checkpoint's
 //! metadata; its weights, declared with their shapes and checked against the checkpoint; and the forward pass, as a graph.
-//! What two families share lives in `blocks`. The chat formats stand together in `chat`; where the parts of Hugging Face
-//! checkpoints come from, in tables in `hf`.
+//! What two families share lives in [`bantam_family_blocks`]. The chat formats stand together in `chat`; where the parts of
+//! Hugging Face checkpoints come from, in tables in `hf`.
 //!
 //! Invariant: nothing here computes, reads a file or knows a device, and no input makes it panic.
 
 mod bailing;
-mod blocks;
 mod chat;
 mod deepseek;
 mod gemma;

@@ -4,12 +4,12 @@
 //! rows of the query and key matrices are ordered so that neighbouring entries turn together.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
+use bantam_family_blocks::{
+    Decoder, DecoderSizes, FfnShape, PlainAttention, PlainLayer, RopeConfig, Tensors, attention_scale, described, plain,
+};
 use bantam_graph::{GraphBuilder, Pairing};
 use serde::Serialize;
 
-use crate::blocks::{
-    Decoder, DecoderSizes, FfnShape, PlainAttention, PlainLayer, RopeConfig, Tensors, attention_scale, described, plain,
-};
 use crate::chat;
 
 /// `llama`.

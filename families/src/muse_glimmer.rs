@@ -5,14 +5,14 @@
 //! logits scaled and then capped.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
-use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, AttentionWeights, Decoder, DecoderSizes, Ffn, FfnShape, Period, Projection, ROPE_BASE,
     RopeConfig, SCALE, Tensors, Windows, attended, attention_output, attention_scale, described, ffn, final_softcap,
     number, number_opt, wanted_rows,
 };
+use bantam_graph::{Act, GraphBuilder, InputSource, Pairing};
+use serde::Serialize;
+
 use crate::chat;
 
 /// `muse-glimmer`.

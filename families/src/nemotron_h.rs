@@ -5,14 +5,14 @@
 //! draft block has attention and experts.
 
 use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, ExpertGroups, Experts, Graph, GraphBuilder, InputSource, Scoring};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, AttentionWeights, DraftInput, ModelSizes, Origin, PerLayer, Projection, Router, Routing,
     StateSpace, StateSpaceShape, Tensors, attention, attention_scale, chain, described, draft_fits, draft_output,
     expert_groups, extent, extent_opt, flag, needed_weights_scale, output_matrix,
 };
+use bantam_graph::{Act, ExpertGroups, Experts, Graph, GraphBuilder, InputSource, Scoring};
+use serde::Serialize;
+
 use crate::chat;
 
 /// `nemotron_h_moe`.

@@ -3,12 +3,12 @@
 //! Qwen2 has biases on queries, keys and values. Qwen3 has none, and norms every query and key head before it is rotated.
 
 use bantam_family_api::{Checkpoint, Family, FamilyError, Model};
+use bantam_family_blocks::{
+    Decoder, DecoderSizes, FfnShape, PlainAttention, PlainLayer, RopeConfig, Tensors, attention_scale, described, plain,
+};
 use bantam_graph::{GraphBuilder, Pairing};
 use serde::Serialize;
 
-use crate::blocks::{
-    Decoder, DecoderSizes, FfnShape, PlainAttention, PlainLayer, RopeConfig, Tensors, attention_scale, described, plain,
-};
 use crate::chat;
 
 /// `qwen2`, `qwen3`, `qwen3moe`.

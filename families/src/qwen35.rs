@@ -5,14 +5,14 @@
 //! draft block, which always attends, may stand behind the layers.
 
 use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, HfCheckpoint, Import, Model};
-use bantam_graph::{Act, Graph, GraphBuilder, InputSource, Pairing};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, Decoder, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, Ffn, FfnShape,
     GatedAttention, Hybrid, MixtureShape, Origin, Projection, RopeConfig, Tensors, attention_scale, chain, described,
     draft_output, extent_opt, ffn, trunk_layers,
 };
+use bantam_graph::{Act, Graph, GraphBuilder, InputSource, Pairing};
+use serde::Serialize;
+
 use crate::{chat, hf};
 
 /// `qwen35`, `qwen35moe`.

@@ -1,10 +1,9 @@
 //! Kimi delta attention: a delta rule whose state forgets each channel of a key at its own pace (arXiv 2510.26692).
 
 use bantam_family_api::{FamilyError, Fields};
+use bantam_family_blocks::{Convolution, LOG_DECAY, Projection, Tensors, conv_taps, extent, inverse_sqrt, number};
 use bantam_graph::{Act, DeltaRule, GraphBuilder};
 use serde::Serialize;
-
-use crate::blocks::{Convolution, LOG_DECAY, Projection, Tensors, conv_taps, extent, inverse_sqrt, number};
 
 /// Added under the root of the norms of queries and keys, whatever that of the other norms is.
 const HEAD_NORM_EPS: f32 = 1e-6;

@@ -5,10 +5,9 @@
 //! is what is stored. Behind it in the same row stands the part of the key that knows positions.
 
 use bantam_family_api::{FamilyError, Fields};
+use bantam_family_blocks::{Projection, RopeConfig, Tensors, extent, extent_opt, inverse_sqrt};
 use bantam_graph::{Act, Attention, GraphBuilder, Pairing, Rope, State, StateKind, StateType};
 use serde::Serialize;
-
-use crate::blocks::{Projection, RopeConfig, Tensors, extent, extent_opt, inverse_sqrt};
 
 /// Added under the root of the norms of the latent rows, whatever that of the other norms is.
 const LATENT_NORM_EPS: f32 = 1e-6;

@@ -8,17 +8,17 @@ mod delta;
 mod latent;
 
 use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, Fields, HfCheckpoint, Import, Model};
+use bantam_family_blocks::{
+    Decoder, DraftInput, Ffn, FfnShape, MixtureShape, ModelSizes, Origin, PerLayer, Projection, Routing, Tensors,
+    chain, counts, described, draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, flag, glu_limits,
+    needed_weights_scale, scoring,
+};
 use bantam_graph::{Act, GluLimit, Graph, GraphBuilder, InputSource, Scoring};
 use serde::Serialize;
 
 use self::{
     delta::{Delta, DeltaShape},
     latent::{Latent, LatentShape},
-};
-use crate::blocks::{
-    Decoder, DraftInput, Ffn, FfnShape, MixtureShape, ModelSizes, Origin, PerLayer, Projection, Routing, Tensors,
-    chain, counts, described, draft_fits, draft_output, expert_groups, extent, extent_opt, ffn, flag, glu_limits,
-    needed_weights_scale, scoring,
 };
 use crate::{chat, hf};
 

@@ -2,11 +2,11 @@
 //! a block of tokens, of which an indexer chooses the best where blocks are short.
 
 use bantam_family_api::{Checkpoint, FamilyError, Fields};
+use bantam_family_blocks::{Positions, Projection, ROPE_BASE, RopeConfig, Tensors, attention_scale, extent, number};
 use bantam_graph::{Attention, GraphBuilder, Mask, Pairing, Rope, RopeScaling, State, StateKind, StateType};
 use serde::Serialize;
 
 use super::compressed::{Compressed, IndexerConfig};
-use crate::blocks::{Positions, Projection, ROPE_BASE, RopeConfig, Tensors, attention_scale, extent, number};
 
 /// The length of blocks that overlap, and of which an indexer chooses. Of longer ones all are seen.
 pub(super) const INDEXED_BLOCK: usize = 4;

@@ -2,10 +2,10 @@
 //! streams, and at all rows of the block; then a bias by the token before makes the proposals depend on each other.
 
 use bantam_family_api::{Checkpoint, Draft, DraftMethod, FamilyError, Fields};
+use bantam_family_blocks::{ModelSizes, Origin, Positions, Projection, Tensors, extent, token_id};
 use bantam_graph::{Act, Alias, Extension, Graph, GraphBuilder, InputSource, State};
 
 use super::{Attending, Config, Head, Layer, attention::Key, layer_out};
-use crate::blocks::{ModelSizes, Origin, Positions, Projection, Tensors, extent, token_id};
 
 /// Most rows of a block: far above any draft.
 const MAX_ROWS: usize = 256;

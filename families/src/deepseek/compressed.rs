@@ -1,11 +1,11 @@
 //! Keys that each stand for a block of tokens, and the indexer that chooses among those of short blocks.
 
 use bantam_family_api::{FamilyError, Fields};
+use bantam_family_blocks::{Projection, RopeConfig, Tensors, extent, inverse_sqrt};
 use bantam_graph::{CompressedKeys, GraphBuilder, Pool, State, StateKind, StateType, TopKeys};
 use serde::Serialize;
 
 use super::attention::{Attending, AttentionConfig, INDEXED_BLOCK, last_turned};
-use crate::blocks::{Projection, RopeConfig, Tensors, extent, inverse_sqrt};
 
 /// Sizes of the indexers.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -1,12 +1,11 @@
 //! Experts, which the first layers look up by the token instead of routing to them (arXiv 2106.04426).
 
 use bantam_family_api::{FamilyError, Fields};
-use bantam_graph::{Act, GluLimit, GraphBuilder, Scoring};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Mixture, MixtureShape, PerLayer, Routing, Tensors, counts, extent, flag, glu_limits, needed_weights_scale, scoring,
 };
+use bantam_graph::{Act, GluLimit, GraphBuilder, Scoring};
+use serde::Serialize;
 
 /// Sizes of the experts, and how they are chosen.
 #[derive(Clone, Debug, Serialize)]

@@ -11,6 +11,9 @@ mod experts;
 mod streams;
 
 use bantam_family_api::{Checkpoint, Draft, DraftMethod, Family, FamilyError, Model};
+use bantam_family_blocks::{
+    DraftInput, ModelSizes, Origin, Positions, Projection, Tensors, chain, described, draft_fits, draft_output,
+};
 use bantam_graph::{GraphBuilder, InputSource};
 use serde::Serialize;
 
@@ -18,9 +21,6 @@ use self::{
     attention::{Attending, AttentionConfig, SharedKeyAttention},
     experts::{Experts, ExpertsConfig},
     streams::{Around, Head, StreamConfig},
-};
-use crate::blocks::{
-    DraftInput, ModelSizes, Origin, Positions, Projection, Tensors, chain, described, draft_fits, draft_output,
 };
 use crate::chat;
 

@@ -2,10 +2,9 @@
 //! does.
 
 use bantam_family_api::{FamilyError, Fields};
+use bantam_family_blocks::{EPSILON, Projection, Tensors, extent, number};
 use bantam_graph::{Act, GraphBuilder, Op, StreamGates, StreamUpdate};
 use serde::Serialize;
-
-use crate::blocks::{EPSILON, Projection, Tensors, extent, number};
 
 /// Sizes of the streams and of the gates on them.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -4,9 +4,8 @@
 //! head after head. The draft block is the layer behind the last.
 
 use bantam_family_api::{FamilyError, HfCheckpoint, Import, MetaValue};
+use bantam_family_blocks::hf::{Config, Fixed, How, Importer, Key, Row};
 use bantam_graph::WeightExpr;
-
-use super::{Config, Fixed, How, Importer, Key, Row};
 
 /// The class of the model. Older ones of the same `model_type` are other models.
 pub(crate) const ARCHITECTURES: &[&str] = &["BailingMoeV3ForCausalLM"];

@@ -4,9 +4,8 @@
 //! head, where the family deals them out in turn.
 
 use bantam_family_api::{FamilyError, HfCheckpoint, Import, MetaValue};
+use bantam_family_blocks::hf::{Config, Fixed, How, Importer, Key, Row};
 use bantam_graph::WeightExpr;
-
-use super::{Config, Fixed, How, Importer, Key, Row};
 
 /// Classes of the text model alone, and with its vision tower.
 pub(crate) const ARCHITECTURES: &[&str] = &[

@@ -1,10 +1,9 @@
 //! Which blocks of tokens attention sees: a small attention of its own scores the mean keys of blocks.
 
 use bantam_family_api::{Checkpoint, FamilyError};
+use bantam_family_blocks::{Positions, Projection, RopeConfig, Tensors, extent, inverse_sqrt};
 use bantam_graph::{BlockSelection, GraphBuilder, Pool, State, StateKind, StateType, TopKeys};
 use serde::Serialize;
-
-use crate::blocks::{Positions, Projection, RopeConfig, Tensors, extent, inverse_sqrt};
 
 /// Tokens of a block where the checkpoint has indexers and says 0 for every layer: converters that did not know how the
 /// layers are spelled wrote that.

@@ -12,14 +12,14 @@ mod streams;
 use std::ops::Range;
 
 use bantam_family_api::{Checkpoint, Draft, Family, FamilyError, Fields, Model};
-use bantam_graph::{Act, Graph, GraphBuilder, InputSource, Pairing};
-use serde::Serialize;
-
-use crate::blocks::{
+use bantam_family_blocks::{
     Attending, AttentionShape, DecoderSizes, DeltaNet, DeltaNetShape, DraftInput, GatedAttention, Hybrid, Mixture,
     MixtureShape, Origin, Positions, Projection, RopeConfig, Tensors, attention_scale, chain, described, extent_opt,
     output_matrix, trunk_layers,
 };
+use bantam_graph::{Act, Graph, GraphBuilder, InputSource, Pairing};
+use serde::Serialize;
+
 use crate::chat;
 use indexer::{Indexer, IndexerConfig};
 use ngram::{NgramConfig, Ngrams};

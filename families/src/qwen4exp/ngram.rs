@@ -1,11 +1,11 @@
 //! Embeddings of the last few tokens together: rows of a hashed table, gated by the streams that they are added to.
 
 use bantam_family_api::{Checkpoint, FamilyError, Fields};
+use bantam_family_blocks::{Projection, Tensors, extent, inverse_sqrt, token_id};
 use bantam_graph::{Act, GraphBuilder, HashHead, InputSource, NgramHash, ShortConv, StreamUpdate};
 use serde::Serialize;
 
 use super::streams::StreamConfig;
-use crate::blocks::{Projection, Tensors, extent, inverse_sqrt, token_id};
 
 /// The table's tensor.
 const TABLE: &str = "per_layer_token_embd";

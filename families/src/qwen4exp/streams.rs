@@ -1,10 +1,9 @@
 //! Residual streams: how a block reads one row from them, and where its result goes (arXiv 2409.19606).
 
 use bantam_family_api::{FamilyError, Fields};
+use bantam_family_blocks::{Projection, Tensors, extent};
 use bantam_graph::{Act, GraphBuilder, StreamUpdate};
 use serde::Serialize;
-
-use crate::blocks::{Projection, Tensors, extent};
 
 /// Sizes of the streams and of the gates on them.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -30,6 +30,7 @@ pub enum BuildRequest {
 }
 
 /// What a plugin answers.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum BuildAnswer {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// An object of `config.json`. Every error names the whole key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Config<'c> {
+pub struct Config<'c> {
     object: &'c Map<String, Value>,
     /// Keys of the objects around it, outermost first.
     parents: [Option<&'c str>; 2],
@@ -16,7 +16,7 @@ pub(crate) struct Config<'c> {
 
 /// The only value of a key with which a checkpoint is a model that the family describes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fixed {
+pub enum Fixed {
     /// A bool.
     Flag(bool),
     /// A text.
@@ -27,7 +27,7 @@ pub(crate) enum Fixed {
 
 impl<'c> Config<'c> {
     /// The whole file.
-    pub(crate) fn new(object: &'c Map<String, Value>) -> Self {
+    pub fn new(object: &'c Map<String, Value>) -> Self {
         Config { object, parents: [None; 2] }
     }
 
@@ -35,7 +35,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is anything else.
-    pub(crate) fn object_or_null(&self, key: &'c str) -> Result<Option<Self>, FamilyError> {
+    pub fn object_or_null(&self, key: &'c str) -> Result<Option<Self>, FamilyError> {
         if self.is_null(key) {
             return Ok(None);
         }
@@ -48,23 +48,23 @@ impl<'c> Config<'c> {
     }
 
     /// The whole key, for people.
-    pub(crate) fn path(&self, key: &str) -> String {
+    pub fn path(&self, key: &str) -> String {
         let parents: String = self.parents.iter().flatten().map(|parent| format!("{parent}.")).collect();
         format!("config.json: {parents}{key}")
     }
 
     /// Whether the object has a key, even with null.
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.object.contains_key(key)
     }
 
     /// Whether a key is there and null.
-    pub(crate) fn is_null(&self, key: &str) -> bool {
+    pub fn is_null(&self, key: &str) -> bool {
         self.object.get(key).is_some_and(Value::is_null)
     }
 
     /// Whether there is nothing in the object.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.object.is_empty()
     }
 
@@ -79,12 +79,12 @@ impl<'c> Config<'c> {
     }
 
     /// An error about this key.
-    pub(crate) fn wrong(&self, key: &str, expected: &str, found: &str) -> FamilyError {
+    pub fn wrong(&self, key: &str, expected: &str, found: &str) -> FamilyError {
         FamilyError::key(self.path(key), expected, found)
     }
 
     /// An error about this key, which is missing.
-    pub(crate) fn missing(&self, key: &str, expected: &str) -> FamilyError {
+    pub fn missing(&self, key: &str, expected: &str) -> FamilyError {
         self.wrong(key, expected, "no such key")
     }
 
@@ -92,7 +92,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is null or holds an object.
-    pub(crate) fn meta_opt(&self, key: &str) -> Result<Option<MetaValue>, FamilyError> {
+    pub fn meta_opt(&self, key: &str) -> Result<Option<MetaValue>, FamilyError> {
         self.typed(key, "a number, text, bool or an array of these", meta_value)
     }
 
@@ -100,7 +100,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is no integer of 0 or more.
-    pub(crate) fn size_opt(&self, key: &str) -> Result<Option<usize>, FamilyError> {
+    pub fn size_opt(&self, key: &str) -> Result<Option<usize>, FamilyError> {
         self.typed(key, "an integer of 0 or more", |value| usize::try_from(value.as_u64()?).ok())
     }
 
@@ -108,7 +108,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is anything but an integer of 0 or more.
-    pub(crate) fn size_or_null(&self, key: &str) -> Result<Option<usize>, FamilyError> {
+    pub fn size_or_null(&self, key: &str) -> Result<Option<usize>, FamilyError> {
         if self.is_null(key) { Ok(None) } else { self.size_opt(key) }
     }
 
@@ -116,7 +116,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If it is missing, 0 or no integer.
-    pub(crate) fn size(&self, key: &str) -> Result<usize, FamilyError> {
+    pub fn size(&self, key: &str) -> Result<usize, FamilyError> {
         const EXPECTED: &str = "an integer of 1 or more";
         match self.size_opt(key)? {
             None => Err(self.missing(key, EXPECTED)),
@@ -129,7 +129,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If it is missing, 0, above, or no integer.
-    pub(crate) fn layers(&self, key: &str, most: usize) -> Result<usize, FamilyError> {
+    pub fn layers(&self, key: &str, most: usize) -> Result<usize, FamilyError> {
         match self.size(key)? {
             n if n > most => {
                 Err(self.wrong(key, &format!("at most the {most} tensors that there are"), &n.to_string()))
@@ -142,7 +142,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is no number.
-    pub(crate) fn number_opt(&self, key: &str) -> Result<Option<f64>, FamilyError> {
+    pub fn number_opt(&self, key: &str) -> Result<Option<f64>, FamilyError> {
         self.typed(key, "a number", Value::as_f64)
     }
 
@@ -150,7 +150,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is no bool.
-    pub(crate) fn bool_opt(&self, key: &str) -> Result<Option<bool>, FamilyError> {
+    pub fn bool_opt(&self, key: &str) -> Result<Option<bool>, FamilyError> {
         self.typed(key, "a bool", Value::as_bool)
     }
 
@@ -158,7 +158,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is no text.
-    pub(crate) fn text_opt(&self, key: &str) -> Result<Option<&'c str>, FamilyError> {
+    pub fn text_opt(&self, key: &str) -> Result<Option<&'c str>, FamilyError> {
         self.typed(key, "text", Value::as_str)
     }
 
@@ -166,7 +166,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is anything else.
-    pub(crate) fn numbers_or_null(&self, key: &str, most: usize) -> Result<Option<Vec<f64>>, FamilyError> {
+    pub fn numbers_or_null(&self, key: &str, most: usize) -> Result<Option<Vec<f64>>, FamilyError> {
         let number = |value: &Value| if value.is_null() { Some(0.0) } else { value.as_f64() };
         let short = |value: &'c Value| value.as_array().filter(|array| array.len() <= most);
         match self.is_null(key) {
@@ -181,7 +181,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// If the value is anything else.
-    pub(crate) fn texts_or_null(&self, key: &str, count: usize) -> Result<Option<Vec<&'c str>>, FamilyError> {
+    pub fn texts_or_null(&self, key: &str, count: usize) -> Result<Option<Vec<&'c str>>, FamilyError> {
         let whole = |value: &'c Value| value.as_array().filter(|array| array.len() == count);
         match self.is_null(key) {
             true => Ok(None),
@@ -195,7 +195,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// Another value.
-    pub(crate) fn fixed(&self, table: &[(&str, Fixed)]) -> Result<(), FamilyError> {
+    pub fn fixed(&self, table: &[(&str, Fixed)]) -> Result<(), FamilyError> {
         for &(key, expected) in table {
             let Some(found) = self.object.get(key) else { continue };
             let (fits, expected) = match expected {
@@ -214,7 +214,7 @@ impl<'c> Config<'c> {
     ///
     /// # Errors
     /// A key with a value.
-    pub(crate) fn refuse(&self, keys: &[&str]) -> Result<(), FamilyError> {
+    pub fn refuse(&self, keys: &[&str]) -> Result<(), FamilyError> {
         let nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
         match keys.iter().find_map(|key| Some((key, self.object.get(*key).filter(|value| !nothing(value))?))) {
             Some((key, found)) => Err(self.wrong(key, "no such key", &found.to_string())),

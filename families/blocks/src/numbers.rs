@@ -4,29 +4,29 @@ use bantam_family_api::{FamilyError, Fields};
 
 /// What a number may be: above or from `least` to `most`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     least: f32,
     least_counts: bool,
     most: f32,
 }
 
 /// Added under the root of a norm, or to a sum that is divided by.
-pub(crate) const EPSILON: Bounds = Bounds::above(0.0, 0.1);
+pub const EPSILON: Bounds = Bounds::above(0.0, 0.1);
 
 /// The base of rotary frequencies.
-pub(crate) const ROPE_BASE: Bounds = Bounds::from(1.0, 1e12);
+pub const ROPE_BASE: Bounds = Bounds::from(1.0, 1e12);
 
 /// How much longer sequences may be than those of the training, and which turns per context are kept.
-pub(crate) const ROPE_FACTOR: Bounds = Bounds::above(0.0, 1e6);
+pub const ROPE_FACTOR: Bounds = Bounds::above(0.0, 1e6);
 
 /// A factor on scores, weights or logits, or what caps them.
-pub(crate) const SCALE: Bounds = Bounds::above(0.0, 1e6);
+pub const SCALE: Bounds = Bounds::above(0.0, 1e6);
 
 /// As [`SCALE`], where 0 has a meaning of its own.
-pub(crate) const SCALE_OR_ZERO: Bounds = Bounds::from(0.0, 1e6);
+pub const SCALE_OR_ZERO: Bounds = Bounds::from(0.0, 1e6);
 
 /// The logarithm of what is left of a state.
-pub(crate) const LOG_DECAY: Bounds = Bounds { least: -1e4, least_counts: true, most: -1e-6 };
+pub const LOG_DECAY: Bounds = Bounds { least: -1e4, least_counts: true, most: -1e-6 };
 
 impl Bounds {
     const fn above(least: f32, most: f32) -> Self {
@@ -51,7 +51,7 @@ impl Bounds {
     ///
     /// # Errors
     /// The key.
-    pub(crate) fn check(self, fields: &Fields<'_>, key: &str, x: f32) -> Result<(), FamilyError> {
+    pub fn check(self, fields: &Fields<'_>, key: &str, x: f32) -> Result<(), FamilyError> {
         if self.hold(x) { Ok(()) } else { Err(fields.wrong(key, &self.words(), &short(x))) }
     }
 }
@@ -66,7 +66,7 @@ fn short(x: f32) -> String {
 ///
 /// # Errors
 /// If it is outside, or no number.
-pub(crate) fn number_opt(fields: &Fields<'_>, key: &str, bounds: Bounds) -> Result<Option<f32>, FamilyError> {
+pub fn number_opt(fields: &Fields<'_>, key: &str, bounds: Bounds) -> Result<Option<f32>, FamilyError> {
     let number = fields.f32_opt(key)?;
     number.map_or(Ok(()), |x| bounds.check(fields, key, x))?;
     Ok(number)
@@ -76,7 +76,7 @@ pub(crate) fn number_opt(fields: &Fields<'_>, key: &str, bounds: Bounds) -> Resu
 ///
 /// # Errors
 /// If it is missing, outside, or no number.
-pub(crate) fn number(fields: &Fields<'_>, key: &str, bounds: Bounds) -> Result<f32, FamilyError> {
+pub fn number(fields: &Fields<'_>, key: &str, bounds: Bounds) -> Result<f32, FamilyError> {
     number_opt(fields, key, bounds)?.ok_or_else(|| fields.wrong(key, &bounds.words(), "no such key"))
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn number(fields: &Fields<'_>, key: &str, bounds: Bounds) -> Result<f
 ///
 /// # Errors
 /// If it is no number, or below 0.
-pub(crate) fn final_softcap(fields: &Fields<'_>) -> Result<Option<f32>, FamilyError> {
+pub fn final_softcap(fields: &Fields<'_>) -> Result<Option<f32>, FamilyError> {
     Ok(number_opt(fields, "final_logit_softcapping", SCALE_OR_ZERO)?.filter(|cap| *cap != 0.0))
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn final_softcap(fields: &Fields<'_>) -> Result<Option<f32>, FamilyEr
 ///
 /// # Errors
 /// If it is missing or no bool.
-pub(crate) fn flag(fields: &Fields<'_>, key: &str) -> Result<bool, FamilyError> {
+pub fn flag(fields: &Fields<'_>, key: &str) -> Result<bool, FamilyError> {
     fields.bool_opt(key)?.ok_or_else(|| fields.wrong(key, "a bool", "no such key"))
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn flag(fields: &Fields<'_>, key: &str) -> Result<bool, FamilyError> 
 ///
 /// # Errors
 /// If it is missing or no such token.
-pub(crate) fn token_id(fields: &Fields<'_>, key: &str, vocab: usize) -> Result<u32, FamilyError> {
+pub fn token_id(fields: &Fields<'_>, key: &str, vocab: usize) -> Result<u32, FamilyError> {
     let expected = format!("a token below {vocab}");
     let token = fields.usize_opt(key)?.ok_or_else(|| fields.wrong(key, &expected, "no such key"))?;
     let fitting = u32::try_from(token).ok().filter(|_| token < vocab);

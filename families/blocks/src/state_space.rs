@@ -12,7 +12,7 @@ use super::{
 
 /// Sizes of a scan.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct StateSpaceShape {
+pub struct StateSpaceShape {
     /// Entries of all heads.
     inner: usize,
     /// Heads, each with a state and a time step of its own.
@@ -30,7 +30,7 @@ impl StateSpaceShape {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
+    pub fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
         const INNER: &str = "ssm.inner_size";
         const GROUPS: &str = "ssm.group_count";
         let shape = StateSpaceShape {
@@ -65,7 +65,7 @@ impl StateSpaceShape {
 
 /// The weights of one layer.
 #[derive(Clone, Debug)]
-pub(crate) struct StateSpace {
+pub struct StateSpace {
     shape: StateSpaceShape,
     gate: Projection,
     operands: Projection,
@@ -83,7 +83,7 @@ impl StateSpace {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(t: &mut Tensors<'_>, shape: StateSpaceShape, hidden: usize) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, shape: StateSpaceShape, hidden: usize) -> Result<Self, FamilyError> {
         let StateSpaceShape { inner, heads, groups, taps, .. } = shape;
         let channels = shape.channels();
         t.refuse("ssm_in", "bias")?;
@@ -105,7 +105,7 @@ impl StateSpace {
     }
 
     /// From the normed residual row to what is added to it.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str, eps: f32) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, x: &str, eps: f32) -> String {
         let StateSpaceShape { inner, heads, groups, size, .. } = self.shape;
         let side = self.shape.side();
         let gate = self.gate.apply(g, "ssm_gate", x);

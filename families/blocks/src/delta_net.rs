@@ -16,7 +16,7 @@ const HEAD_NORM_EPS: f32 = 1e-6;
 
 /// Sizes of the layers that are no attention.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct DeltaNetShape {
+pub struct DeltaNetShape {
     /// Tokens that the convolution sees.
     taps: usize,
     /// Heads of queries and keys.
@@ -32,7 +32,7 @@ impl DeltaNetShape {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
+    pub fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
         let shape = DeltaNetShape {
             taps: conv_taps(fields)?,
             key_heads: extent(fields, "ssm.group_count")?,
@@ -69,7 +69,7 @@ impl DeltaNetShape {
 
 /// The weights of one layer.
 #[derive(Clone, Debug)]
-pub(crate) struct DeltaNet {
+pub struct DeltaNet {
     shape: DeltaNetShape,
     qkv: Projection,
     conv: Convolution,
@@ -88,7 +88,7 @@ impl DeltaNet {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(t: &mut Tensors<'_>, shape: DeltaNetShape, hidden: usize) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, shape: DeltaNetShape, hidden: usize) -> Result<Self, FamilyError> {
         t.refuse("ssm_alpha", "bias")?;
         let time_bias = t.exactly("ssm_dt.bias", &[shape.value_heads])?;
         let (channels, taps) = (shape.channels(), shape.taps);
@@ -107,7 +107,7 @@ impl DeltaNet {
     }
 
     /// From the normed residual row to what is added to it; `gate_act` is the function on the output gate.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str, gate_act: Act, norm_eps: f32) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, x: &str, gate_act: Act, norm_eps: f32) -> String {
         let [q, k, v] = self.convolved(g, x);
         let beta = self.beta.apply(g, "beta_proj", x);
         let beta = g.activate("beta", &beta, Act::Sigmoid);

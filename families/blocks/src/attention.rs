@@ -12,22 +12,22 @@ use super::{
 
 /// Sizes of the attention of one layer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AttentionShape {
+pub struct AttentionShape {
     /// Entries of the residual stream.
-    pub(crate) hidden: usize,
+    pub hidden: usize,
     /// Query heads.
-    pub(crate) heads: usize,
+    pub heads: usize,
     /// Key/value heads.
-    pub(crate) kv_heads: usize,
+    pub kv_heads: usize,
     /// Entries of a query or key head.
-    pub(crate) key_dim: usize,
+    pub key_dim: usize,
     /// Entries of a value head.
-    pub(crate) value_dim: usize,
+    pub value_dim: usize,
 }
 
 impl AttentionShape {
     /// Those of a layer.
-    pub(crate) fn of(sizes: &DecoderSizes, layer: usize) -> Self {
+    pub fn of(sizes: &DecoderSizes, layer: usize) -> Self {
         AttentionShape {
             hidden: sizes.hidden,
             heads: sizes.heads.at(layer),
@@ -38,22 +38,22 @@ impl AttentionShape {
     }
 
     /// Entries of all queries of a token.
-    pub(crate) fn query_rows(&self) -> usize {
+    pub fn query_rows(&self) -> usize {
         self.heads.saturating_mul(self.key_dim)
     }
 
     /// Entries of all keys of a token.
-    pub(crate) fn key_rows(&self) -> usize {
+    pub fn key_rows(&self) -> usize {
         self.kv_heads.saturating_mul(self.key_dim)
     }
 
     /// Entries of all values of a token.
-    pub(crate) fn value_rows(&self) -> usize {
+    pub fn value_rows(&self) -> usize {
         self.kv_heads.saturating_mul(self.value_dim)
     }
 
     /// Entries that attention yields for a token.
-    pub(crate) fn attended_rows(&self) -> usize {
+    pub fn attended_rows(&self) -> usize {
         self.heads.saturating_mul(self.value_dim)
     }
 }
@@ -67,7 +67,7 @@ enum Values {
 
 /// The weights of one layer's attention.
 #[derive(Clone, Debug)]
-pub(crate) struct AttentionWeights {
+pub struct AttentionWeights {
     shape: AttentionShape,
     q: Projection,
     k: Projection,
@@ -82,7 +82,7 @@ impl AttentionWeights {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(t: &mut Tensors<'_>, shape: AttentionShape) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, shape: AttentionShape) -> Result<Self, FamilyError> {
         let (q_rows, k_rows, v_rows) = (shape.query_rows(), shape.key_rows(), shape.value_rows());
         let parts = [("attn_q", q_rows), ("attn_k", k_rows), ("attn_v", v_rows)];
         let [q, k, v] = t.split_or_fused("attn_qkv", parts, shape.hidden)?;
@@ -93,7 +93,7 @@ impl AttentionWeights {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn with_value_experts(
+    pub fn with_value_experts(
         t: &mut Tensors<'_>,
         shape: AttentionShape,
         values: Routing,
@@ -118,7 +118,7 @@ impl AttentionWeights {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn with_head_norms(mut self, t: &mut Tensors<'_>) -> Result<Self, FamilyError> {
+    pub fn with_head_norms(mut self, t: &mut Tensors<'_>) -> Result<Self, FamilyError> {
         self.q_norm = Some(t.plain("attn_q_norm", &[self.shape.key_dim])?);
         self.k_norm = Some(t.plain("attn_k_norm", &[self.shape.key_dim])?);
         Ok(self)
@@ -127,41 +127,41 @@ impl AttentionWeights {
 
 /// How a layer attends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attending<'a> {
+pub struct Attending<'a> {
     /// Value of the rotary positions.
-    pub(crate) positions: &'a str,
+    pub positions: &'a str,
     /// Rotation of queries and keys; none: they know no positions.
-    pub(crate) rope: Option<&'a RopeConfig>,
+    pub rope: Option<&'a RopeConfig>,
     /// Weight with a rotary divisor per pair.
-    pub(crate) rope_factors: Option<&'a str>,
+    pub rope_factors: Option<&'a str>,
     /// Factor on the scores.
-    pub(crate) scale: f32,
+    pub scale: f32,
     /// Keys that a query sees, itself included; none: all before it.
-    pub(crate) window: Option<usize>,
+    pub window: Option<usize>,
     /// Added under the root of the head norms.
-    pub(crate) norm_eps: f32,
+    pub norm_eps: f32,
 }
 
 impl Attending<'static> {
     /// Over all keys, without positions or head norms.
-    pub(crate) fn anywhere(scale: f32) -> Self {
+    pub fn anywhere(scale: f32) -> Self {
         Attending { positions: "", rope: None, rope_factors: None, scale, window: None, norm_eps: 0.0 }
     }
 }
 
 /// Attention of one layer: from the normed residual row to what is added to it.
-pub(crate) fn attention(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how: Attending<'_>) -> String {
+pub fn attention(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how: Attending<'_>) -> String {
     let heads = attended(g, x, w, how);
     attention_output(g, &heads, w)
 }
 
 /// The last step of [`attention`].
-pub(crate) fn attention_output(g: &mut GraphBuilder, heads: &str, w: &AttentionWeights) -> String {
+pub fn attention_output(g: &mut GraphBuilder, heads: &str, w: &AttentionWeights) -> String {
     w.output.apply(g, "attn_out", heads)
 }
 
 /// [`attention`] up to its output matrix: the heads side by side, for families that gate them.
-pub(crate) fn attended(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how: Attending<'_>) -> String {
+pub fn attended(g: &mut GraphBuilder, x: &str, w: &AttentionWeights, how: Attending<'_>) -> String {
     let shape = w.shape;
     let q = w.q.apply(g, "q_proj", x);
     let k = w.k.apply(g, "k_proj", x);
@@ -197,7 +197,7 @@ pub(crate) fn over_own_keys(
 }
 
 /// Queries or keys as attention reads them: normed head by head, if there is a weight for it, and rotated.
-pub(crate) fn prepared(
+pub fn prepared(
     g: &mut GraphBuilder,
     [norm, rope]: [&str; 2],
     mut x: String,
@@ -215,7 +215,7 @@ pub(crate) fn prepared(
 }
 
 /// The states that a layer of its own keys and values writes.
-pub(crate) fn caches(g: &mut GraphBuilder, shape: AttentionShape, window: Option<usize>) -> [String; 2] {
+pub fn caches(g: &mut GraphBuilder, shape: AttentionShape, window: Option<usize>) -> [String; 2] {
     let kind = window.map_or(StateKind::PerToken, |len| StateKind::Window { len });
     [("k", shape.key_dim), ("v", shape.value_dim)].map(|(name, dim)| {
         let name = name.into();
@@ -227,12 +227,12 @@ pub(crate) fn caches(g: &mut GraphBuilder, shape: AttentionShape, window: Option
 ///
 /// # Errors
 /// If the key holds no number.
-pub(crate) fn attention_scale(fields: &Fields<'_>, key_dim: usize) -> Result<f32, FamilyError> {
+pub fn attention_scale(fields: &Fields<'_>, key_dim: usize) -> Result<f32, FamilyError> {
     let explicit = number_opt(fields, "attention.scale", SCALE_OR_ZERO)?.filter(|scale| *scale != 0.0);
     Ok(explicit.unwrap_or_else(|| inverse_sqrt(key_dim)))
 }
 
 /// `1/√n`, rounded once.
-pub(crate) fn inverse_sqrt(n: usize) -> f32 {
+pub fn inverse_sqrt(n: usize) -> f32 {
     (1.0 / (n as f64).sqrt()) as f32
 }

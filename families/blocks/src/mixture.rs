@@ -13,22 +13,22 @@ use super::{
 
 /// How a router chooses and weights experts.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Routing {
+pub struct Routing {
     /// Experts of a layer.
-    pub(crate) count: usize,
+    pub count: usize,
     /// Experts that a token goes through.
-    pub(crate) used: usize,
+    pub used: usize,
     /// From router outputs to scores.
-    pub(crate) scoring: Scoring,
+    pub scoring: Scoring,
     /// Whether a bias of its own takes part in the choice.
-    pub(crate) biased_choice: bool,
+    pub biased_choice: bool,
     /// Experts outside the best groups are not chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) groups: Option<ExpertGroups>,
+    pub groups: Option<ExpertGroups>,
     /// Whether the chosen weights are divided by their sum.
-    pub(crate) normalize: bool,
+    pub normalize: bool,
     /// Factor on the weights.
-    pub(crate) scale: f32,
+    pub scale: f32,
 }
 
 impl Routing {
@@ -36,7 +36,7 @@ impl Routing {
     ///
     /// # Errors
     /// If not.
-    pub(crate) fn check(&self, fields: &Fields<'_>, key: &str) -> Result<(), FamilyError> {
+    pub fn check(&self, fields: &Fields<'_>, key: &str) -> Result<(), FamilyError> {
         let in_groups = |groups: ExpertGroups| (self.count / groups.count.max(1)).saturating_mul(groups.used);
         let most = self.groups.map_or(self.count, in_groups);
         if (1..=most).contains(&self.used) {
@@ -48,15 +48,15 @@ impl Routing {
 
 /// Sizes of a mixture, and its router.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct MixtureShape {
+pub struct MixtureShape {
     /// The router.
     #[serde(flatten)]
-    pub(crate) routing: Routing,
+    pub routing: Routing,
     /// Entries between an expert's matrices.
-    pub(crate) width: usize,
+    pub width: usize,
     /// Entries between the matrices of the expert that every token goes through.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) shared_width: Option<usize>,
+    pub shared_width: Option<usize>,
 }
 
 impl MixtureShape {
@@ -65,7 +65,7 @@ impl MixtureShape {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
+    pub fn read(fields: &Fields<'_>) -> Result<Self, FamilyError> {
         let (count, used) = counts(fields, ["expert_count", "expert_used_count"])?;
         let width = match extent_opt(fields, "expert_feed_forward_length")? {
             Some(width) => width,
@@ -81,7 +81,7 @@ impl MixtureShape {
 ///
 /// # Errors
 /// The key that does not fit.
-pub(crate) fn counts(fields: &Fields<'_>, [count, used]: [&str; 2]) -> Result<(usize, usize), FamilyError> {
+pub fn counts(fields: &Fields<'_>, [count, used]: [&str; 2]) -> Result<(usize, usize), FamilyError> {
     let (experts, chosen) = (extent(fields, count)?, extent(fields, used)?);
     if chosen > experts {
         return Err(fields.wrong(used, &format!("at most the {experts} of {count}"), &chosen.to_string()));
@@ -93,7 +93,7 @@ pub(crate) fn counts(fields: &Fields<'_>, [count, used]: [&str; 2]) -> Result<(u
 ///
 /// # Errors
 /// Groups that do not divide the experts, or more used than there are.
-pub(crate) fn expert_groups(fields: &Fields<'_>, experts: usize) -> Result<Option<ExpertGroups>, FamilyError> {
+pub fn expert_groups(fields: &Fields<'_>, experts: usize) -> Result<Option<ExpertGroups>, FamilyError> {
     const COUNT: &str = "expert_group_count";
     const USED: &str = "expert_group_used_count";
     let count = fields.usize_opt(COUNT)?.unwrap_or(0);
@@ -111,7 +111,7 @@ pub(crate) fn expert_groups(fields: &Fields<'_>, experts: usize) -> Result<Optio
 ///
 /// # Errors
 /// Another function than those of [`Scoring`].
-pub(crate) fn scoring(fields: &Fields<'_>, usual: Scoring) -> Result<Scoring, FamilyError> {
+pub fn scoring(fields: &Fields<'_>, usual: Scoring) -> Result<Scoring, FamilyError> {
     const KEY: &str = "expert_gating_func";
     match fields.usize_opt(KEY)? {
         None => Ok(usual),
@@ -128,7 +128,7 @@ const WEIGHTS_SCALE: &str = "expert_weights_scale";
 ///
 /// # Errors
 /// If it is no number of 0 or more.
-pub(crate) fn weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
+pub fn weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
     Ok(number_opt(fields, WEIGHTS_SCALE, SCALE_OR_ZERO)?.filter(|scale| *scale != 0.0).unwrap_or(1.0))
 }
 
@@ -136,13 +136,13 @@ pub(crate) fn weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
 ///
 /// # Errors
 /// If it is missing or no number above 0.
-pub(crate) fn needed_weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
+pub fn needed_weights_scale(fields: &Fields<'_>) -> Result<f32, FamilyError> {
     number(fields, WEIGHTS_SCALE, SCALE)
 }
 
 /// A router: the matrix from a row to a number per expert, and what becomes of these.
 #[derive(Clone, Debug)]
-pub(crate) struct Router {
+pub struct Router {
     matrix: Projection,
     bias: Option<String>,
     route: Route,
@@ -153,7 +153,7 @@ impl Router {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(t: &mut Tensors<'_>, routing: Routing, hidden: usize) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, routing: Routing, hidden: usize) -> Result<Self, FamilyError> {
         let matrix = t.matrix("ffn_gate_inp", routing.count, hidden)?;
         Self::choosing(t, matrix, routing)
     }
@@ -169,7 +169,7 @@ impl Router {
     }
 
     /// Ids and weights of the experts of `x`, by nodes of these two names.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, names: [&str; 2], x: &str) -> (String, String) {
+    pub fn apply(&self, g: &mut GraphBuilder, names: [&str; 2], x: &str) -> (String, String) {
         self.weigh(g, names, x, None)
     }
 
@@ -188,7 +188,7 @@ impl Router {
 
 /// The weights of one layer's mixture.
 #[derive(Clone, Debug)]
-pub(crate) struct Mixture {
+pub struct Mixture {
     router: Router,
     gate: String,
     up: String,
@@ -206,7 +206,7 @@ impl Mixture {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(t: &mut Tensors<'_>, shape: &MixtureShape, hidden: usize) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, shape: &MixtureShape, hidden: usize) -> Result<Self, FamilyError> {
         t.refuse("ffn_down_exps", "scale")?;
         let router = t.matrix("ffn_gate_inp", shape.routing.count, hidden)?;
         Self::around(t, router, shape, hidden)
@@ -217,11 +217,7 @@ impl Mixture {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare_scaled(
-        t: &mut Tensors<'_>,
-        shape: &MixtureShape,
-        hidden: usize,
-    ) -> Result<Self, FamilyError> {
+    pub fn declare_scaled(t: &mut Tensors<'_>, shape: &MixtureShape, hidden: usize) -> Result<Self, FamilyError> {
         t.refuse("ffn_gate_inp", "bias")?;
         let router = t.bare_matrix("ffn_gate_inp", shape.routing.count, hidden)?;
         let mut mixture = Self::around(t, router, shape, hidden)?;
@@ -251,7 +247,7 @@ impl Mixture {
     }
 
     /// The same mixture with bounds on the factors of the routed and of the shared experts.
-    pub(crate) fn with_limits(self, [limit, shared]: [Option<GluLimit>; 2]) -> Self {
+    pub fn with_limits(self, [limit, shared]: [Option<GluLimit>; 2]) -> Self {
         Mixture { limit, shared: self.shared.map(|gated| gated.with_limit(shared)), ..self }
     }
 
@@ -259,18 +255,18 @@ impl Mixture {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn with_shared_gate(mut self, t: &mut Tensors<'_>, hidden: usize) -> Result<Self, FamilyError> {
+    pub fn with_shared_gate(mut self, t: &mut Tensors<'_>, hidden: usize) -> Result<Self, FamilyError> {
         self.shared_gate = Some(t.matrix("ffn_gate_inp_shexp", 1, hidden)?);
         Ok(self)
     }
 
     /// Routed and shared experts of `x`, added up.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str, act: Act) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, x: &str, act: Act) -> String {
         self.apply_chosen(g, x, act, None)
     }
 
     /// As [`Mixture::apply`], with the routed experts already chosen if `ids` are given.
-    pub(crate) fn apply_chosen(&self, g: &mut GraphBuilder, x: &str, act: Act, ids: Option<String>) -> String {
+    pub fn apply_chosen(&self, g: &mut GraphBuilder, x: &str, act: Act, ids: Option<String>) -> String {
         let Some(shared) = &self.shared else { return self.weighted(g, "ffn_out", [x, x], act, ids) };
         let routed = self.weighted(g, "ffn_routed", [x, x], act, ids);
         let mut shared = shared.apply(g, "ffn_shared", x, act);
@@ -283,7 +279,7 @@ impl Mixture {
     }
 
     /// The routed experts of `x`, chosen by `router_input`.
-    pub(crate) fn routed(&self, g: &mut GraphBuilder, name: &str, router_input: &str, x: &str, act: Act) -> String {
+    pub fn routed(&self, g: &mut GraphBuilder, name: &str, router_input: &str, x: &str, act: Act) -> String {
         self.weighted(g, name, [router_input, x], act, None)
     }
 
@@ -304,7 +300,7 @@ impl Mixture {
 
 /// Experts that each make the values of attention (one matrix, then SiLU).
 #[derive(Clone, Debug)]
-pub(crate) struct ValueMixture {
+pub struct ValueMixture {
     router: Router,
     experts: String,
 }
@@ -314,12 +310,7 @@ impl ValueMixture {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(
-        t: &mut Tensors<'_>,
-        routing: Routing,
-        rows: usize,
-        hidden: usize,
-    ) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, routing: Routing, rows: usize, hidden: usize) -> Result<Self, FamilyError> {
         t.refuse("attn_v_gate", "scale")?;
         let router = t.bare_matrix("attn_v_gate", routing.count, hidden)?;
         let bias = Some(t.exactly("attn_v_gate.bias", &[routing.count])?);
@@ -328,7 +319,7 @@ impl ValueMixture {
     }
 
     /// Values of `x`.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, x: &str) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, x: &str) -> String {
         let (ids, weights) = self.router.apply(g, ["v_router", "v_route"], x);
         let (x, up, act) = (x.into(), self.experts.clone(), Act::Silu);
         g.experts("v_proj", Experts { x, ids, weights, gate: None, up, down: None, act, limit: None, scales: None })

@@ -16,28 +16,28 @@ const TABLE: &str = "token_embd.weight";
 
 /// Sizes of a model, whatever its layers are.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ModelSizes {
+pub struct ModelSizes {
     /// Layers of the trunk.
-    pub(crate) layers: usize,
+    pub layers: usize,
     /// The block behind them that drafts tokens, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) draft_block: Option<usize>,
+    pub draft_block: Option<usize>,
     /// Entries of an array that lists a value per block.
     #[serde(skip)]
-    pub(crate) blocks: usize,
+    pub blocks: usize,
     /// Entries of the residual stream.
-    pub(crate) hidden: usize,
+    pub hidden: usize,
     /// Rows of the embedding table.
-    pub(crate) vocab: usize,
+    pub vocab: usize,
     /// Longest sequence of the training.
-    pub(crate) context_length: usize,
+    pub context_length: usize,
     /// Added under the root of every RMS norm.
-    pub(crate) norm_eps: f32,
+    pub norm_eps: f32,
 }
 
 impl ModelSizes {
     /// Shape of the embedding table.
-    pub(crate) fn table(&self) -> [usize; 2] {
+    pub fn table(&self) -> [usize; 2] {
         [self.vocab, self.hidden]
     }
 
@@ -45,7 +45,7 @@ impl ModelSizes {
     ///
     /// # Errors
     /// The key or tensor that does not fit.
-    pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
+    pub fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         Self::with_vocabulary(checkpoint, |hidden| vocabulary(checkpoint, hidden))
     }
 
@@ -53,7 +53,7 @@ impl ModelSizes {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn of_draft(checkpoint: &Checkpoint, target: &ModelSizes) -> Result<Self, FamilyError> {
+    pub fn of_draft(checkpoint: &Checkpoint, target: &ModelSizes) -> Result<Self, FamilyError> {
         Self::with_vocabulary(checkpoint, |hidden| match hidden {
             hidden if hidden == target.hidden => Ok(target.vocab),
             hidden => {
@@ -86,7 +86,7 @@ impl ModelSizes {
     ///
     /// # Errors
     /// If there is none.
-    pub(crate) fn required_draft_block(&self) -> Result<usize, FamilyError> {
+    pub fn required_draft_block(&self) -> Result<usize, FamilyError> {
         self.draft_block.ok_or_else(|| FamilyError::Tensor {
             tensor: format!("blk.{}.nextn.eh_proj.weight", self.blocks.saturating_sub(1)),
             expected: "a block that drafts".into(),
@@ -99,7 +99,7 @@ impl ModelSizes {
 ///
 /// # Errors
 /// Both shapes of the embedding table.
-pub(crate) fn draft_fits(draft: &Checkpoint, found: [usize; 2], target: [usize; 2]) -> Result<(), FamilyError> {
+pub fn draft_fits(draft: &Checkpoint, found: [usize; 2], target: [usize; 2]) -> Result<(), FamilyError> {
     if found == target {
         return Ok(());
     }

@@ -15,15 +15,15 @@ use super::{
 
 /// The weights of a decoder, its layers' being `L`.
 #[derive(Clone, Debug)]
-pub(crate) struct Decoder<L> {
+pub struct Decoder<L> {
     /// The embedding table.
-    pub(crate) embed: String,
+    pub embed: String,
     /// The layers.
-    pub(crate) layers: Vec<L>,
+    pub layers: Vec<L>,
     /// The norm in front of the output matrix.
-    pub(crate) output_norm: String,
+    pub output_norm: String,
     /// From the last row to the logits.
-    pub(crate) output: Projection,
+    pub output: Projection,
 }
 
 impl<L> Decoder<L> {
@@ -31,7 +31,7 @@ impl<L> Decoder<L> {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(
+    pub fn declare(
         t: &mut Tensors<'_>,
         [vocab, hidden]: [usize; 2],
         layers: usize,
@@ -48,7 +48,7 @@ impl<L> Decoder<L> {
 
 /// The weights of a plain layer.
 #[derive(Clone, Debug)]
-pub(crate) struct PlainLayer {
+pub struct PlainLayer {
     attn_norm: String,
     attn: AttentionWeights,
     ffn_norm: String,
@@ -60,7 +60,7 @@ impl PlainLayer {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(
+    pub fn declare(
         t: &mut Tensors<'_>,
         sizes: &DecoderSizes,
         shape: &FfnShape,
@@ -80,17 +80,17 @@ impl PlainLayer {
 
 /// How all layers of a plain decoder attend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PlainAttention<'a> {
+pub struct PlainAttention<'a> {
     /// Rotation of queries and keys.
-    pub(crate) rope: &'a RopeConfig,
+    pub rope: &'a RopeConfig,
     /// Weight with a rotary divisor per pair.
-    pub(crate) rope_factors: Option<&'a str>,
+    pub rope_factors: Option<&'a str>,
     /// Factor on the scores.
-    pub(crate) scale: f32,
+    pub scale: f32,
 }
 
 /// The forward pass of a plain decoder; yields the logits.
-pub(crate) fn plain(
+pub fn plain(
     g: &mut GraphBuilder,
     w: &Decoder<PlainLayer>,
     norm_eps: f32,

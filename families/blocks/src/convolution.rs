@@ -7,20 +7,20 @@ use super::config::extent;
 
 /// The weights of one convolution.
 #[derive(Clone, Debug)]
-pub(crate) struct Convolution {
+pub struct Convolution {
     /// `[channels, taps]`.
-    pub(crate) weight: String,
+    pub weight: String,
     /// `[channels]`.
-    pub(crate) bias: Option<String>,
+    pub bias: Option<String>,
     /// Entries of a row.
-    pub(crate) channels: usize,
+    pub channels: usize,
     /// Tokens that count, the row's own included.
-    pub(crate) taps: usize,
+    pub taps: usize,
 }
 
 impl Convolution {
     /// The convolution and SiLU: nodes `NAME` and `NAME_act`, state `NAME`.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str) -> String {
         let state = g.recurrent(name, &[self.taps.saturating_sub(1), self.channels]);
         let (weight, bias) = (self.weight.clone(), self.bias.clone());
         let y = g.short_conv(name, ShortConv { x: x.into(), weight, bias, dilation: 1, state });
@@ -32,7 +32,7 @@ impl Convolution {
 ///
 /// # Errors
 /// If it is missing or below 2.
-pub(crate) fn conv_taps(fields: &Fields<'_>) -> Result<usize, FamilyError> {
+pub fn conv_taps(fields: &Fields<'_>) -> Result<usize, FamilyError> {
     const KEY: &str = "ssm.conv_kernel";
     match extent(fields, KEY)? {
         1 => Err(fields.wrong(KEY, "2 or more", "1")),

@@ -10,11 +10,11 @@ const MAX_EXTENT: usize = 1 << 31;
 
 /// One size per layer.
 #[derive(Clone, Debug)]
-pub(crate) struct PerLayer(Vec<usize>);
+pub struct PerLayer(Vec<usize>);
 
 impl PerLayer {
     /// The size of a layer; 0 past the last.
-    pub(crate) fn at(&self, layer: usize) -> usize {
+    pub fn at(&self, layer: usize) -> usize {
         self.0.get(layer).copied().unwrap_or_default()
     }
 
@@ -25,7 +25,7 @@ impl PerLayer {
     }
 
     /// One size for all layers or an array of sizes; `None` if not given. `layers` must have been checked.
-    pub(crate) fn read(fields: &Fields<'_>, key: &str, layers: usize) -> Result<Option<Self>, FamilyError> {
+    pub fn read(fields: &Fields<'_>, key: &str, layers: usize) -> Result<Option<Self>, FamilyError> {
         let Some(sizes) = fields.per_layer(key, layers)? else { return Ok(None) };
         sizes.iter().try_for_each(|&size| bounded(fields, key, size))?;
         Ok(Some(PerLayer(sizes)))
@@ -44,30 +44,30 @@ impl Serialize for PerLayer {
 
 /// Sizes of a decoder.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct DecoderSizes {
+pub struct DecoderSizes {
     /// Layers, the draft block included.
-    pub(crate) layers: usize,
+    pub layers: usize,
     /// Entries of the residual stream.
-    pub(crate) hidden: usize,
+    pub hidden: usize,
     /// Rows of the embedding table.
-    pub(crate) vocab: usize,
+    pub vocab: usize,
     /// Longest sequence of the training.
-    pub(crate) context_length: usize,
+    pub context_length: usize,
     /// Query heads of each layer.
-    pub(crate) heads: PerLayer,
+    pub heads: PerLayer,
     /// Key/value heads of each layer; they divide the query heads.
-    pub(crate) kv_heads: PerLayer,
+    pub kv_heads: PerLayer,
     /// Entries of a query or key head.
-    pub(crate) key_dim: usize,
+    pub key_dim: usize,
     /// Entries of a value head.
-    pub(crate) value_dim: usize,
+    pub value_dim: usize,
     /// Added under the root of every RMS norm.
-    pub(crate) norm_eps: f32,
+    pub norm_eps: f32,
 }
 
 impl DecoderSizes {
     /// Shape of the embedding table.
-    pub(crate) fn table(&self) -> [usize; 2] {
+    pub fn table(&self) -> [usize; 2] {
         [self.vocab, self.hidden]
     }
 
@@ -75,7 +75,7 @@ impl DecoderSizes {
     ///
     /// # Errors
     /// The key or tensor that does not fit.
-    pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
+    pub fn read(checkpoint: &Checkpoint) -> Result<Self, FamilyError> {
         let fields = checkpoint.fields();
         let ModelSizes { blocks: layers, hidden, vocab, context_length, norm_eps, .. } = ModelSizes::read(checkpoint)?;
         let heads = heads(&fields, layers)?;
@@ -98,7 +98,7 @@ impl DecoderSizes {
     ///
     /// # Errors
     /// Both shapes of the embedding table.
-    pub(crate) fn fits(&self, file: &Checkpoint, target: &DecoderSizes) -> Result<(), FamilyError> {
+    pub fn fits(&self, file: &Checkpoint, target: &DecoderSizes) -> Result<(), FamilyError> {
         draft_fits(file, [self.vocab, self.hidden], [target.vocab, target.hidden])
     }
 }
@@ -138,14 +138,14 @@ fn head_dim(fields: &Fields<'_>, key: &str, hidden: usize, heads: &PerLayer) -> 
 }
 
 /// A size of at least 1 that must be given.
-pub(crate) fn extent(fields: &Fields<'_>, key: &str) -> Result<usize, FamilyError> {
+pub fn extent(fields: &Fields<'_>, key: &str) -> Result<usize, FamilyError> {
     let size = fields.size(key)?;
     bounded(fields, key, size)?;
     Ok(size)
 }
 
 /// A size of at least 1, if given.
-pub(crate) fn extent_opt(fields: &Fields<'_>, key: &str) -> Result<Option<usize>, FamilyError> {
+pub fn extent_opt(fields: &Fields<'_>, key: &str) -> Result<Option<usize>, FamilyError> {
     fields.usize_opt(key)?.map(|_| extent(fields, key)).transpose()
 }
 

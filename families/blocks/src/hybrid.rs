@@ -17,7 +17,7 @@ enum Kind {
 
 /// The kind of every layer of the trunk.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Hybrid {
+pub struct Hybrid {
     layer_kinds: Vec<Kind>,
 }
 
@@ -27,7 +27,7 @@ impl Hybrid {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn read(fields: &Fields<'_>, blocks: usize, trunk_layers: usize) -> Result<Self, FamilyError> {
+    pub fn read(fields: &Fields<'_>, blocks: usize, trunk_layers: usize) -> Result<Self, FamilyError> {
         let interval = extent_opt(fields, INTERVAL)?;
         let recurrent = match fields.bools_opt("attention.recurrent_layers", blocks)? {
             Some(flags) => flags,
@@ -42,7 +42,7 @@ impl Hybrid {
     }
 
     /// Whether a layer attends; draft blocks behind the trunk do.
-    pub(crate) fn attends(&self, layer: usize) -> bool {
+    pub fn attends(&self, layer: usize) -> bool {
         self.layer_kinds.get(layer) != Some(&Kind::Recurrent)
     }
 }

@@ -11,16 +11,16 @@ use super::{
 
 /// How the heads of a layer are rotated.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct RopeConfig {
+pub struct RopeConfig {
     /// Which entries turn together.
-    pub(crate) pairing: Pairing,
+    pub pairing: Pairing,
     /// Entries of a head that turn.
-    pub(crate) dims: usize,
+    pub dims: usize,
     /// Base of the frequencies.
-    pub(crate) base: f32,
+    pub base: f32,
     /// Scaling of the frequencies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) scaling: Option<RopeScaling>,
+    pub scaling: Option<RopeScaling>,
 }
 
 /// The base of frequencies in files that are older than its key.
@@ -39,7 +39,7 @@ impl RopeConfig {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn read(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
+    pub fn read(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
         let dims = dims_opt(fields, DIMS, head_dim)?.unwrap_or(head_dim);
         let base = number_opt(fields, BASE, ROPE_BASE)?.unwrap_or(USUAL_BASE);
         sections(fields, dims)?;
@@ -50,7 +50,7 @@ impl RopeConfig {
     ///
     /// # Errors
     /// The key that is missing or does not fit.
-    pub(crate) fn read_given(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
+    pub fn read_given(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
         number(fields, BASE, ROPE_BASE)?;
         extent(fields, DIMS)?;
         Self::read(fields, pairing, head_dim)
@@ -61,7 +61,7 @@ impl RopeConfig {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn read_sliding(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
+    pub fn read_sliding(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
         let dims = match dims_opt(fields, DIMS_SLIDING[0], head_dim)? {
             Some(dims) => Some(dims),
             None => dims_opt(fields, DIMS_SLIDING[1], head_dim)?,
@@ -75,11 +75,7 @@ impl RopeConfig {
     ///
     /// # Errors
     /// The key that is missing or does not fit.
-    pub(crate) fn read_sliding_given(
-        fields: &Fields<'_>,
-        pairing: Pairing,
-        head_dim: usize,
-    ) -> Result<Self, FamilyError> {
+    pub fn read_sliding_given(fields: &Fields<'_>, pairing: Pairing, head_dim: usize) -> Result<Self, FamilyError> {
         if first_number(fields, BASE_SLIDING, ROPE_BASE)?.is_none() {
             number(fields, BASE_SLIDING[0], ROPE_BASE)?;
         }
@@ -90,7 +86,7 @@ impl RopeConfig {
     }
 
     /// The op that rotates `x`; `factors` names the weight that holds a divisor per pair.
-    pub(crate) fn op(&self, x: &str, positions: &str, head_dim: usize, factors: Option<&str>) -> Rope {
+    pub fn op(&self, x: &str, positions: &str, head_dim: usize, factors: Option<&str>) -> Rope {
         Rope {
             x: x.into(),
             positions: positions.into(),

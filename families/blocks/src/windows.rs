@@ -15,7 +15,7 @@ enum Kind {
 
 /// A regular order of layers, by the number of layers from one that sees everything to the next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Period {
+pub enum Period {
     /// The last layer of each period sees everything.
     FullLast(usize),
     /// The first one does.
@@ -24,7 +24,7 @@ pub(crate) enum Period {
 
 /// The window, and the kind of every layer.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Windows {
+pub struct Windows {
     sliding_window: Option<usize>,
     layer_kinds: Vec<Kind>,
 }
@@ -35,7 +35,7 @@ impl Windows {
     ///
     /// # Errors
     /// The key that does not fit, or the pattern if there is neither it nor a usual period.
-    pub(crate) fn read(checkpoint: &Checkpoint, layers: usize, usual: Option<Period>) -> Result<Self, FamilyError> {
+    pub fn read(checkpoint: &Checkpoint, layers: usize, usual: Option<Period>) -> Result<Self, FamilyError> {
         const WINDOW: &str = "attention.sliding_window";
         const PATTERN: &str = "attention.sliding_window_pattern";
         let fields = checkpoint.fields();
@@ -65,12 +65,12 @@ impl Windows {
     }
 
     /// Whether any layer slides.
-    pub(crate) fn slide(&self) -> bool {
+    pub fn slide(&self) -> bool {
         self.sliding_window.is_some() && self.layer_kinds.contains(&Kind::Sliding)
     }
 
     /// Keys that a query of this layer sees, if it slides.
-    pub(crate) fn of(&self, layer: usize) -> Option<usize> {
+    pub fn of(&self, layer: usize) -> Option<usize> {
         self.sliding_window.filter(|_| self.layer_kinds.get(layer) == Some(&Kind::Sliding))
     }
 }

@@ -7,7 +7,7 @@ use super::config::Config;
 
 /// One key: what the family calls it, less the architecture, and what the file does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
+pub struct Key {
     to: &'static str,
     from: &'static str,
     absent: Absent,
@@ -30,41 +30,44 @@ enum Absent {
 
 impl Key {
     /// A key that must be there.
-    pub(crate) const fn needed(to: &'static str, from: &'static str) -> Self {
+    pub const fn needed(to: &'static str, from: &'static str) -> Self {
         Key { to, from, absent: Absent::Refused }
     }
 
     /// A key for which the reference has a default.
-    pub(crate) const fn or(to: &'static str, from: &'static str, default: f64) -> Self {
+    pub const fn or(to: &'static str, from: &'static str, default: f64) -> Self {
         Key { to, from, absent: Absent::Number(default) }
     }
 
     /// A key for which the reference has a default.
-    pub(crate) const fn or_size(to: &'static str, from: &'static str, default: u64) -> Self {
+    pub const fn or_size(to: &'static str, from: &'static str, default: u64) -> Self {
         Key { to, from, absent: Absent::Size(default) }
     }
 
     /// A key for which the reference has a default.
-    pub(crate) const fn or_flag(to: &'static str, from: &'static str, default: bool) -> Self {
+    pub const fn or_flag(to: &'static str, from: &'static str, default: bool) -> Self {
         Key { to, from, absent: Absent::Flag(default) }
     }
 
     /// A key that may be missing or null.
-    pub(crate) const fn optional(to: &'static str, from: &'static str) -> Self {
+    pub const fn optional(to: &'static str, from: &'static str) -> Self {
         Key { to, from, absent: Absent::Nothing }
     }
 }
 
 /// One tensor: what the family calls it, what the files do, each behind a prefix, and how one becomes the other. `S` is
 /// what the latter depends on.
-pub(crate) struct Row<S> {
-    pub(crate) to: &'static str,
-    pub(crate) from: &'static str,
-    pub(crate) how: How<S>,
+pub struct Row<S> {
+    /// The family's name for it, behind a prefix.
+    pub to: &'static str,
+    /// The files' name for it, behind another.
+    pub from: &'static str,
+    /// How one becomes the other.
+    pub how: How<S>,
 }
 
 /// How a tensor of the files becomes the family's.
-pub(crate) enum How<S> {
+pub enum How<S> {
     /// As it is.
     Same,
     /// `1 + w`: the files hold a gain's distance from 1.
@@ -79,17 +82,17 @@ pub(crate) enum How<S> {
 
 /// The shape of a tensor in the files, to the letter: what is made of it would also come out of another one with as many
 /// entries, and be wrong.
-pub(crate) type Shape<S> = fn(&S) -> Vec<usize>;
+pub type Shape<S> = fn(&S) -> Vec<usize>;
 
 /// Collects what a checkpoint holds in a family's terms.
-pub(crate) struct Importer<'h> {
+pub struct Importer<'h> {
     from: &'h HfCheckpoint,
     import: Import,
 }
 
 impl<'h> Importer<'h> {
     /// For the family's architecture of this name.
-    pub(crate) fn new(from: &'h HfCheckpoint, architecture: &str) -> Self {
+    pub fn new(from: &'h HfCheckpoint, architecture: &str) -> Self {
         let mut import = Import::default();
         import.checkpoint.architecture = architecture.into();
         import.checkpoint.axes = AxisOrder::SlowestFirst;
@@ -102,7 +105,7 @@ impl<'h> Importer<'h> {
     ///
     /// # Errors
     /// A value that metadata cannot hold, or a missing key that is needed.
-    pub(crate) fn keys(&mut self, config: Config<'_>, table: &[Key]) -> Result<(), FamilyError> {
+    pub fn keys(&mut self, config: Config<'_>, table: &[Key]) -> Result<(), FamilyError> {
         for &Key { to, from, absent } in table {
             let may_be_null = matches!(absent, Absent::Nothing);
             let value = if may_be_null && config.is_null(from) { None } else { config.meta_opt(from)? };
@@ -122,7 +125,7 @@ impl<'h> Importer<'h> {
     }
 
     /// Sets a key, less the architecture, to what was computed of the key `origin`.
-    pub(crate) fn set(&mut self, key: &str, origin: String, value: MetaValue) {
+    pub fn set(&mut self, key: &str, origin: String, value: MetaValue) {
         let architecture = &self.import.checkpoint.architecture;
         let key = format!("{architecture}.{key}");
         self.import.checkpoint.metadata.insert(key.clone(), value);
@@ -134,7 +137,7 @@ impl<'h> Importer<'h> {
     }
 
     /// Whether the files have a tensor of this name.
-    pub(crate) fn has(&self, tensor: &str) -> bool {
+    pub fn has(&self, tensor: &str) -> bool {
         self.from.tensors.contains_key(tensor)
     }
 
@@ -142,7 +145,7 @@ impl<'h> Importer<'h> {
     ///
     /// # Errors
     /// A tensor whose parts do not fit each other or are incomplete.
-    pub(crate) fn tensors<S>(&mut self, table: &[Row<S>], [to, from]: [&str; 2], sizes: &S) -> Result<(), FamilyError> {
+    pub fn tensors<S>(&mut self, table: &[Row<S>], [to, from]: [&str; 2], sizes: &S) -> Result<(), FamilyError> {
         for row in table {
             let (name, origin) = (format!("{to}{}", row.to), format!("{from}{}", row.from));
             match self.expr(row, &origin, sizes)? {
@@ -159,7 +162,7 @@ impl<'h> Importer<'h> {
     ///
     /// # Errors
     /// If it is missing though it is not tied.
-    pub(crate) fn output(&mut self, tied: Option<bool>, names: &[&'static str]) -> Result<(), FamilyError> {
+    pub fn output(&mut self, tied: Option<bool>, names: &[&'static str]) -> Result<(), FamilyError> {
         match (tied, names.iter().find(|name| self.has(name))) {
             (Some(true) | None, None) => Ok(()),
             (_, Some(from)) => self.tensors(&[Row { to: "output.weight", from, how: How::Same }], ["", ""], &()),
@@ -233,7 +236,7 @@ impl<'h> Importer<'h> {
     }
 
     /// What was collected.
-    pub(crate) fn finish(self) -> Import {
+    pub fn finish(self) -> Import {
         self.import
     }
 }

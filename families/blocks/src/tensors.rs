@@ -8,7 +8,7 @@ use bantam_graph::{GraphBuilder, WeightExpr};
 
 /// Declares weights in a graph after checking them against the checkpoint. Names are given without the layer's prefix
 /// and without `.weight`.
-pub(crate) struct Tensors<'a> {
+pub struct Tensors<'a> {
     checkpoint: &'a Checkpoint,
     graph: &'a mut GraphBuilder,
     /// What weights call the checkpoint's tensors by, before their name.
@@ -18,7 +18,7 @@ pub(crate) struct Tensors<'a> {
 
 /// Which of a model's checkpoints tensors lie in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// The model's own.
     Model,
     /// That of a draft which comes in a file of its own.
@@ -27,36 +27,36 @@ pub(crate) enum Origin {
 
 /// A matrix and its bias, if the checkpoint has one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Projection {
+pub struct Projection {
     weight: String,
     bias: Option<String>,
 }
 
 impl Projection {
     /// `x·Wᵀ (+ bias)`.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str) -> String {
         g.linear(name, x, &self.weight, self.bias.as_deref())
     }
 
     /// The same matrix with a bias of another name.
-    pub(crate) fn with_bias(self, bias: String) -> Self {
+    pub fn with_bias(self, bias: String) -> Self {
         Projection { bias: Some(bias), ..self }
     }
 
     /// `x·Wᵀ` of each of `runs` equal runs of `x`; a bias is not applied.
-    pub(crate) fn apply_to_runs(&self, g: &mut GraphBuilder, name: &str, x: &str, runs: usize) -> String {
+    pub fn apply_to_runs(&self, g: &mut GraphBuilder, name: &str, x: &str, runs: usize) -> String {
         g.linear_runs(name, x, &self.weight, runs)
     }
 }
 
 impl<'a> Tensors<'a> {
     /// For tensors outside the layers.
-    pub(crate) fn new(checkpoint: &'a Checkpoint, graph: &'a mut GraphBuilder) -> Self {
+    pub fn new(checkpoint: &'a Checkpoint, graph: &'a mut GraphBuilder) -> Self {
         Self::of(Origin::Model, checkpoint, graph)
     }
 
     /// As [`Tensors::new`], for any of the model's checkpoints.
-    pub(crate) fn of(origin: Origin, checkpoint: &'a Checkpoint, graph: &'a mut GraphBuilder) -> Self {
+    pub fn of(origin: Origin, checkpoint: &'a Checkpoint, graph: &'a mut GraphBuilder) -> Self {
         let file = match origin {
             Origin::Model => "",
             Origin::DraftFile => "draft.",
@@ -65,7 +65,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// For the tensors `blk.LAYER.*`.
-    pub(crate) fn layer(&mut self, layer: usize) -> Tensors<'_> {
+    pub fn layer(&mut self, layer: usize) -> Tensors<'_> {
         Tensors { checkpoint: self.checkpoint, graph: self.graph, file: self.file, prefix: format!("blk.{layer}.") }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// Whether the checkpoint has `NAME.weight`.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.checkpoint.has(&self.full(name, "weight"))
     }
 
@@ -100,7 +100,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If it is missing or has another shape, or has a bias or scale beside it.
-    pub(crate) fn plain(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
+    pub fn plain(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
         self.refuse(name, "bias")?;
         self.declare(name, shape)
     }
@@ -109,7 +109,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// As [`Tensors::plain`].
-    pub(crate) fn optional(&mut self, name: &str, len: usize) -> Result<Option<String>, FamilyError> {
+    pub fn optional(&mut self, name: &str, len: usize) -> Result<Option<String>, FamilyError> {
         if self.has(name) { self.plain(name, &[len]).map(Some) } else { Ok(None) }
     }
 
@@ -117,7 +117,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If one is missing or has another shape, or has a scale beside it.
-    pub(crate) fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Projection, FamilyError> {
+    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Projection, FamilyError> {
         let weight = self.declare(name, &[rows, cols])?;
         let bias = self.full(name, "bias");
         if !self.checkpoint.has(&bias) {
@@ -131,7 +131,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If it is missing or has another shape.
-    pub(crate) fn bare_matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Projection, FamilyError> {
+    pub fn bare_matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Projection, FamilyError> {
         let weight = self.exactly(&format!("{name}.weight"), &[rows, cols])?;
         Ok(Projection { weight, bias: None })
     }
@@ -140,7 +140,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If it is missing or has another shape.
-    pub(crate) fn exactly(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
+    pub fn exactly(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
         self.checkpoint.expect_weights(&tensor, shape)?;
         Ok(self.whole(&tensor, shape))
@@ -150,7 +150,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// As [`Tensors::exactly`].
-    pub(crate) fn exactly_times(&mut self, name: &str, shape: &[usize], factor: f32) -> Result<String, FamilyError> {
+    pub fn exactly_times(&mut self, name: &str, shape: &[usize], factor: f32) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
         self.checkpoint.expect_weights(&tensor, shape)?;
         let of = Box::new(self.expr(&tensor));
@@ -161,7 +161,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If it is missing or has another shape.
-    pub(crate) fn reshaped(&mut self, name: &str, stored: &[usize], shape: &[usize]) -> Result<String, FamilyError> {
+    pub fn reshaped(&mut self, name: &str, stored: &[usize], shape: &[usize]) -> Result<String, FamilyError> {
         let tensor = format!("{}{name}", self.prefix);
         self.checkpoint.expect_weights(&tensor, stored)?;
         let of = Box::new(self.expr(&tensor));
@@ -172,7 +172,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If it is missing, has another shape, or holds no integers.
-    pub(crate) fn integers(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
+    pub fn integers(&mut self, name: &str, shape: &[usize]) -> Result<String, FamilyError> {
         const TYPE: &str = "I32";
         let tensor = self.full(name, "weight");
         self.checkpoint.expect(&tensor, shape)?;
@@ -185,7 +185,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// Columns of the matrix `NAME.weight` of this layer as the checkpoint has them; `None` if it is missing or no matrix.
-    pub(crate) fn cols(&self, name: &str) -> Option<usize> {
+    pub fn cols(&self, name: &str) -> Option<usize> {
         match *self.checkpoint.shape(&self.full(name, "weight")).ok()? {
             [_, cols] => Some(cols),
             _ => None,
@@ -193,7 +193,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// Rows of `NAME.weight` of this layer as the checkpoint has them; `None` if it is missing or no matrix.
-    pub(crate) fn rows(&self, name: &str) -> Option<usize> {
+    pub fn rows(&self, name: &str) -> Option<usize> {
         match *self.checkpoint.shape(&self.full(name, "weight")).ok()? {
             [rows, _] => Some(rows),
             _ => None,
@@ -204,7 +204,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If one is missing or has another shape, or has a scale beside it.
-    pub(crate) fn split_rows<const N: usize>(
+    pub fn split_rows<const N: usize>(
         &mut self,
         fused: &str,
         parts: [(&str, usize); N],
@@ -235,7 +235,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// If one is missing or has another shape, or has a scale beside it.
-    pub(crate) fn split_or_fused<const N: usize>(
+    pub fn split_or_fused<const N: usize>(
         &mut self,
         fused: &str,
         parts: [(&str, usize); N],
@@ -256,7 +256,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// As [`Tensors::plain`].
-    pub(crate) fn split_experts(
+    pub fn split_experts(
         &mut self,
         fused: &str,
         parts: [&str; 2],
@@ -286,7 +286,7 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// The tensor's name.
-    pub(crate) fn refuse(&self, name: &str, part: &str) -> Result<(), FamilyError> {
+    pub fn refuse(&self, name: &str, part: &str) -> Result<(), FamilyError> {
         let tensor = self.full(name, part);
         if self.checkpoint.has(&tensor) {
             return Err(FamilyError::Unsupported(format!(
@@ -302,7 +302,7 @@ impl<'a> Tensors<'a> {
 ///
 /// # Errors
 /// As [`Tensors::matrix`].
-pub(crate) fn output_matrix(t: &mut Tensors<'_>, vocab: usize, hidden: usize) -> Result<Projection, FamilyError> {
+pub fn output_matrix(t: &mut Tensors<'_>, vocab: usize, hidden: usize) -> Result<Projection, FamilyError> {
     let name = if t.has("output") { "output" } else { "token_embd" };
     t.matrix(name, vocab, hidden)
 }

@@ -14,7 +14,7 @@ use super::{
 /// Kind and sizes of the feed-forward of all layers.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum FfnShape {
+pub enum FfnShape {
     /// One gated block.
     Dense {
         /// Entries between the matrices.
@@ -38,7 +38,7 @@ impl FfnShape {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn read(fields: &Fields<'_>, layers: usize) -> Result<Self, FamilyError> {
+    pub fn read(fields: &Fields<'_>, layers: usize) -> Result<Self, FamilyError> {
         if fields.usize_opt("expert_count")?.unwrap_or(0) == 0 {
             return Ok(FfnShape::Dense { width: dense_width(fields, layers)? });
         }
@@ -49,7 +49,7 @@ impl FfnShape {
     ///
     /// # Errors
     /// The key that does not fit.
-    pub(crate) fn behind_dense(fields: &Fields<'_>, layers: usize, experts: MixtureShape) -> Result<Self, FamilyError> {
+    pub fn behind_dense(fields: &Fields<'_>, layers: usize, experts: MixtureShape) -> Result<Self, FamilyError> {
         let dense_layers = needed_dense_layers(fields)?;
         Ok(FfnShape::DenseFirst { dense_layers, width: dense_width(fields, layers)?, experts })
     }
@@ -61,7 +61,7 @@ const DENSE_LAYERS: &str = "leading_dense_block_count";
 ///
 /// # Errors
 /// If it is no integer.
-pub(crate) fn dense_layers(fields: &Fields<'_>) -> Result<usize, FamilyError> {
+pub fn dense_layers(fields: &Fields<'_>) -> Result<usize, FamilyError> {
     Ok(fields.usize_opt(DENSE_LAYERS)?.unwrap_or(0))
 }
 
@@ -78,7 +78,7 @@ fn needed_dense_layers(fields: &Fields<'_>) -> Result<usize, FamilyError> {
 ///
 /// # Errors
 /// If it is missing, or neither a size nor one per layer.
-pub(crate) fn dense_width(fields: &Fields<'_>, layers: usize) -> Result<PerLayer, FamilyError> {
+pub fn dense_width(fields: &Fields<'_>, layers: usize) -> Result<PerLayer, FamilyError> {
     const WIDTH: &str = "feed_forward_length";
     PerLayer::read(fields, WIDTH, layers)?
         .ok_or_else(|| fields.wrong(WIDTH, "an integer or one per layer", "no such key"))
@@ -91,11 +91,7 @@ const LEAST_LIMIT: f32 = 1e-6;
 ///
 /// # Errors
 /// If the key holds neither a number nor an array with one per layer, or one below 0.
-pub(crate) fn glu_limits(
-    fields: &Fields<'_>,
-    key: &str,
-    layers: usize,
-) -> Result<Option<Vec<Option<f32>>>, FamilyError> {
+pub fn glu_limits(fields: &Fields<'_>, key: &str, layers: usize) -> Result<Option<Vec<Option<f32>>>, FamilyError> {
     let Some(limits) = fields.numbers_per_layer(key, layers)? else { return Ok(None) };
     limits.iter().try_for_each(|&limit| SCALE_OR_ZERO.check(fields, key, limit))?;
     Ok(Some(limits.into_iter().map(|limit| Some(limit).filter(|limit| *limit > LEAST_LIMIT)).collect()))
@@ -103,7 +99,7 @@ pub(crate) fn glu_limits(
 
 /// One gated block: `down · (act(gate·x) ⊙ up·x)`.
 #[derive(Clone, Debug)]
-pub(crate) struct Gated {
+pub struct Gated {
     gate: Projection,
     up: Projection,
     down: Projection,
@@ -115,7 +111,7 @@ impl Gated {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(t: &mut Tensors<'_>, suffix: &str, width: usize, hidden: usize) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, suffix: &str, width: usize, hidden: usize) -> Result<Self, FamilyError> {
         Ok(Gated {
             gate: t.matrix(&format!("ffn_gate{suffix}"), width, hidden)?,
             up: t.matrix(&format!("ffn_up{suffix}"), width, hidden)?,
@@ -125,12 +121,12 @@ impl Gated {
     }
 
     /// The same block with bounds on its factors.
-    pub(crate) fn with_limit(self, limit: Option<GluLimit>) -> Self {
+    pub fn with_limit(self, limit: Option<GluLimit>) -> Self {
         Gated { limit, ..self }
     }
 
     /// Its nodes are called `NAME_gate`, `NAME_up`, `NAME_act` and `NAME_out`.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str, act: Act) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, name: &str, x: &str, act: Act) -> String {
         let gate = self.gate.apply(g, &format!("{name}_gate"), x);
         let up = self.up.apply(g, &format!("{name}_up"), x);
         let inner = g.limited_glu(&format!("{name}_act"), &gate, &up, act, self.limit);
@@ -140,8 +136,10 @@ impl Gated {
 
 /// The weights of one layer's feed-forward.
 #[derive(Clone, Debug)]
-pub(crate) enum Ffn {
+pub enum Ffn {
+    /// One gated block.
     Dense(Gated),
+    /// Routed experts.
     Experts(Box<Mixture>),
 }
 
@@ -150,12 +148,7 @@ impl Ffn {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(
-        t: &mut Tensors<'_>,
-        shape: &FfnShape,
-        layer: usize,
-        hidden: usize,
-    ) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, shape: &FfnShape, layer: usize, hidden: usize) -> Result<Self, FamilyError> {
         match shape {
             FfnShape::Dense { width } => Gated::declare(t, "", width.at(layer), hidden).map(Ffn::Dense),
             FfnShape::DenseFirst { dense_layers, width, .. } if layer < *dense_layers => {
@@ -170,7 +163,7 @@ impl Ffn {
 
 impl Ffn {
     /// Experts with bounds on the factors of the routed and of the shared ones; a dense block as it is.
-    pub(crate) fn with_limits(self, limits: [Option<GluLimit>; 2]) -> Self {
+    pub fn with_limits(self, limits: [Option<GluLimit>; 2]) -> Self {
         match self {
             Ffn::Experts(mixture) => Ffn::Experts(Box::new(mixture.with_limits(limits))),
             dense => dense,
@@ -181,7 +174,7 @@ impl Ffn {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn with_shared_gate(self, t: &mut Tensors<'_>, hidden: usize) -> Result<Self, FamilyError> {
+    pub fn with_shared_gate(self, t: &mut Tensors<'_>, hidden: usize) -> Result<Self, FamilyError> {
         match self {
             Ffn::Experts(mixture) => Ok(Ffn::Experts(Box::new(mixture.with_shared_gate(t, hidden)?))),
             dense => Ok(dense),
@@ -190,7 +183,7 @@ impl Ffn {
 }
 
 /// Feed-forward of one layer: from the normed residual row to what is added to it.
-pub(crate) fn ffn(g: &mut GraphBuilder, x: &str, weights: &Ffn, act: Act) -> String {
+pub fn ffn(g: &mut GraphBuilder, x: &str, weights: &Ffn, act: Act) -> String {
     match weights {
         Ffn::Dense(gated) => gated.apply(g, "ffn", x, act),
         Ffn::Experts(mixture) => mixture.apply(g, x, act),

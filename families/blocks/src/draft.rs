@@ -13,7 +13,7 @@ use super::tensors::{Projection, Tensors, output_matrix};
 ///
 /// # Errors
 /// More than one draft block, one that is not counted, or nothing but it.
-pub(crate) fn trunk_layers(checkpoint: &Checkpoint, blocks: usize) -> Result<usize, FamilyError> {
+pub fn trunk_layers(checkpoint: &Checkpoint, blocks: usize) -> Result<usize, FamilyError> {
     const KEY: &str = "nextn_predict_layers";
     let fields = checkpoint.fields();
     let layers = match fields.usize_opt(KEY)?.unwrap_or(0) {
@@ -27,7 +27,7 @@ pub(crate) fn trunk_layers(checkpoint: &Checkpoint, blocks: usize) -> Result<usi
 
 /// The weights between a draft block's inputs and its layer.
 #[derive(Clone, Debug)]
-pub(crate) struct DraftInput {
+pub struct DraftInput {
     embed: String,
     token_norm: String,
     hidden_norm: String,
@@ -44,12 +44,7 @@ impl DraftInput {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(
-        t: &mut Tensors<'_>,
-        embed: &str,
-        sizes: [usize; 2],
-        streams: usize,
-    ) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, embed: &str, sizes: [usize; 2], streams: usize) -> Result<Self, FamilyError> {
         let [_, hidden] = sizes;
         Self::normed(t, embed, sizes, streams, hidden.saturating_mul(streams))
     }
@@ -58,7 +53,7 @@ impl DraftInput {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare_stream_by_stream(
+    pub fn declare_stream_by_stream(
         t: &mut Tensors<'_>,
         embed: &str,
         sizes: [usize; 2],
@@ -89,7 +84,7 @@ impl DraftInput {
 
     /// The row, or rows side by side, that go into the layer: each is projected from the token's embedding and one of
     /// the trunk's residual streams.
-    pub(crate) fn apply(&self, g: &mut GraphBuilder, ids: &str, norm_eps: f32) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, ids: &str, norm_eps: f32) -> String {
         let width = self.hidden.saturating_mul(self.streams);
         let hidden = g.input("hidden", InputSource::Hidden { index: 0, width });
         let token = g.embed("embed", ids, &self.embed, 1.0);
@@ -110,18 +105,14 @@ impl DraftInput {
 ///
 /// # Errors
 /// As [`Tensors::matrix`].
-pub(crate) fn draft_output(
-    t: &mut Tensors<'_>,
-    block: usize,
-    [vocab, hidden]: [usize; 2],
-) -> Result<Projection, FamilyError> {
+pub fn draft_output(t: &mut Tensors<'_>, block: usize, [vocab, hidden]: [usize; 2]) -> Result<Projection, FamilyError> {
     const OWN: &str = "nextn.shared_head_head";
     let mut own = t.layer(block);
     if own.has(OWN) { own.matrix(OWN, vocab, hidden) } else { output_matrix(t, vocab, hidden) }
 }
 
 /// A draft that reads the trunk's value `tap` with the token behind its row, and then what it taps itself.
-pub(crate) fn chain(tap: &str, graph: Graph) -> Draft {
+pub fn chain(tap: &str, graph: Graph) -> Draft {
     let trunk = Extension { taps: vec![tap.into()], ..Extension::default() };
     Draft { trunk, graph, method: DraftMethod::Chain { shift: 1, standing: false } }
 }

@@ -10,7 +10,7 @@ use super::{
 
 /// The weights of one layer's gated attention.
 #[derive(Clone, Debug)]
-pub(crate) struct GatedAttention {
+pub struct GatedAttention {
     shape: AttentionShape,
     /// Per head, the query's rows and behind them the gate's.
     q_gate: Projection,
@@ -26,7 +26,7 @@ impl GatedAttention {
     ///
     /// # Errors
     /// The tensor that does not fit.
-    pub(crate) fn declare(t: &mut Tensors<'_>, shape: AttentionShape) -> Result<Self, FamilyError> {
+    pub fn declare(t: &mut Tensors<'_>, shape: AttentionShape) -> Result<Self, FamilyError> {
         let q_rows = shape.query_rows().saturating_add(shape.attended_rows());
         let parts = [("attn_q", q_rows), ("attn_k", shape.key_rows()), ("attn_v", shape.value_rows())];
         let [q_gate, k, v] = t.split_or_fused("attn_qkv", parts, shape.hidden)?;
@@ -42,13 +42,7 @@ impl GatedAttention {
     }
 
     /// From the normed residual row to what is added to it; of the keys only those that are selected are seen.
-    pub(crate) fn apply(
-        &self,
-        g: &mut GraphBuilder,
-        x: &str,
-        how: Attending<'_>,
-        select: Option<BlockSelection>,
-    ) -> String {
+    pub fn apply(&self, g: &mut GraphBuilder, x: &str, how: Attending<'_>, select: Option<BlockSelection>) -> String {
         let AttentionShape { heads, key_dim, value_dim, .. } = self.shape;
         let both = self.q_gate.apply(g, "q_proj", x);
         let q = g.slice("q", &both, heads, 0, key_dim);

@@ -6,20 +6,20 @@ use bantam_graph::{GraphBuilder, InputSource};
 
 /// Positions of tokens, and of the first token of each block, by the block's length.
 #[derive(Clone, Debug)]
-pub(crate) struct Positions {
+pub struct Positions {
     /// Those of tokens.
-    pub(crate) tokens: String,
+    pub tokens: String,
     blocks: BTreeMap<usize, String>,
 }
 
 impl Positions {
     /// Those of tokens alone, by a value that is there.
-    pub(crate) fn of_tokens(value: &str) -> Self {
+    pub fn of_tokens(value: &str) -> Self {
         Positions { tokens: value.into(), blocks: BTreeMap::new() }
     }
 
     /// Declares the inputs that the blocks of these lengths need.
-    pub(crate) fn declare(g: &mut GraphBuilder, blocks: impl Iterator<Item = usize>) -> Self {
+    pub fn declare(g: &mut GraphBuilder, blocks: impl Iterator<Item = usize>) -> Self {
         let mut positions = Self::of_tokens(&g.input("positions", InputSource::Positions));
         for stride in blocks {
             let input = |g: &mut GraphBuilder| {
@@ -31,7 +31,7 @@ impl Positions {
     }
 
     /// Those of blocks of this length.
-    pub(crate) fn of_blocks(&self, stride: usize) -> &str {
+    pub fn of_blocks(&self, stride: usize) -> &str {
         self.blocks.get(&stride).map_or("", String::as_str)
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 /// How a model marks the parts of its turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChatFormat {
     /// Spellings of further tokens that end the generation, beside those that the vocabulary declares; those that it
@@ -38,6 +39,7 @@ pub struct ChatFormat {
 
 /// The header of a message, which says to whom it goes: `before RECIPIENT behind`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MessageHeader {
     /// Stands before the recipient.
@@ -50,6 +52,7 @@ pub struct MessageHeader {
 
 /// What encloses reasoning. Where a prompt ends with `open`, the output starts inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reasoning {
     /// Begins it.
@@ -62,6 +65,7 @@ pub struct Reasoning {
 
 /// How much a model is asked to reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
     /// The level, as APIs call it.
@@ -74,6 +78,7 @@ pub struct Effort {
 
 /// How a call of a tool is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CallSyntax {
     /// A JSON object for each call.
@@ -109,6 +114,7 @@ impl CallSyntax {
 
 /// Calls as JSON objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JsonCalls {
     /// Encloses all calls of a turn, if anything does.
@@ -127,6 +133,7 @@ pub struct JsonCalls {
 /// Calls between tags. Models may write white space between any two tags, those of one text here too, beside what these
 /// texts have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaggedCalls {
     /// Encloses all calls of a turn, if anything does.
@@ -144,6 +151,7 @@ pub struct TaggedCalls {
 
 /// Calls as a name and a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NamedCalls {
     /// Encloses all calls of a turn, if anything does.
@@ -172,6 +180,7 @@ pub struct LarkCalls {
 
 /// An argument between tags: `open KEY text VALUE close`, or `open KEY json VALUE close`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ArgumentTags {
     /// Stands before the name.

@@ -14,20 +14,37 @@ use crate::{
 ///
 /// Its JSON form names the kind and loses nothing: `{"uint":"7"}`, `{"float":1e-5}`, `{"text":"silu"}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum MetaValue {
     /// true or false.
     Bool(bool),
     /// An integer of 0 or more. In JSON a string of digits.
-    Uint(#[serde(with = "digits")] u64),
+    Uint(
+        #[serde(with = "digits")]
+        #[cfg_attr(feature = "schema", schemars(with = "crate::wire::schema::Digits"))]
+        u64,
+    ),
     /// A negative integer. In JSON a string of digits.
-    Int(#[serde(with = "digits")] i64),
+    Int(
+        #[serde(with = "digits")]
+        #[cfg_attr(feature = "schema", schemars(with = "crate::wire::schema::Digits"))]
+        i64,
+    ),
     /// A number. In JSON `"inf"`, `"-inf"` and `"nan"` where it is none.
-    Float(#[serde(with = "float")] f64),
+    Float(
+        #[serde(with = "float")]
+        #[cfg_attr(feature = "schema", schemars(with = "float::Float"))]
+        f64,
+    ),
     /// Text.
     Text(String),
     /// Text that is not UTF-8, byte by byte. In JSON as base64.
-    Bytes(#[serde(with = "base64")] Vec<u8>),
+    Bytes(
+        #[serde(with = "base64")]
+        #[cfg_attr(feature = "schema", schemars(with = "String"))]
+        Vec<u8>,
+    ),
     /// A short array.
     Array(Vec<MetaValue>),
     /// A long array.
@@ -36,6 +53,7 @@ pub enum MetaValue {
         r#type: String,
         /// Number of them. In JSON a string of digits.
         #[serde(with = "digits")]
+        #[cfg_attr(feature = "schema", schemars(with = "crate::wire::schema::Digits"))]
         length: u64,
     },
 }
@@ -99,6 +117,7 @@ impl MetaValue {
 
 /// A tensor of the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TensorMeta {
     /// Row-major shape (slowest axis first: a matrix is `[out, in]`).
@@ -118,6 +137,7 @@ impl TensorMeta {
 
 /// In which order a checkpoint's files, and so the people who look into them, write the extents of a shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AxisOrder {
     /// As ggml does.
@@ -129,6 +149,7 @@ pub enum AxisOrder {
 
 /// Metadata and tensor list of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// `general.architecture`.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Where it comes in a file of its own, weights name that file's tensors as `draft.NAME`, and the trunk's by their own name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Draft {
     /// What the trunk computes, stores and taps besides, for every token.
@@ -19,6 +20,7 @@ pub struct Draft {
 
 /// How a draft graph is run. Tokens of the sequence are `x_0, x_1, …`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DraftMethod {
     /// One token after another (arXiv 2404.19737). Row `t` of the draft's sequence reads the token `x_(t+shift)` and the

@@ -10,6 +10,7 @@ use crate::{Checkpoint, FamilyError, TensorMeta};
 
 /// A checkpoint of safetensors files: `config.json` and the list of tensors, no weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HfCheckpoint {
     /// `config.json`.
@@ -35,6 +36,7 @@ impl HfCheckpoint {
 
 /// A checkpoint in a family's own terms, and what became what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Import {
     /// What the family describes: metadata and tensors as its GGUF files have them.

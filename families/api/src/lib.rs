@@ -87,6 +87,7 @@ impl FamilyError {
 
 /// A described model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Model {
     /// The architecture, as in the checkpoint.

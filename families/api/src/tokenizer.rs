@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The pipeline from text to ids, as far as a family knows it. Each field stands for a key of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TokenizerHints {
     /// The algorithm: for `tokenizer.ggml.model`.
@@ -37,6 +38,7 @@ pub struct TokenizerHints {
 
 /// An algorithm that makes tokens of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TokenizerModel {
     /// Byte-pair encoding on bytes with ranked merges (GPT-2's, and most models' since).
@@ -53,6 +55,7 @@ pub enum TokenizerModel {
 
 /// How a text is cut into the pieces inside which tokens are merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PreTokenizer {
     /// Regular expressions, each applied inside the pieces that those before it left: a match is a piece, and so is what

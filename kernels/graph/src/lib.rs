@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 /// The row space of a value: what one row of it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Rows {
     /// One row per token of the step, ragged over all its sequences.
@@ -51,6 +52,7 @@ pub enum Rows {
 
 /// One operation and the name of what it yields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// Unique name of the value (`ffn_norm.2`). An op with several results yields `NAME.SUFFIX` for each ([`Op::results`]).
@@ -61,6 +63,7 @@ pub struct Node {
 
 /// A model, or one part of it, as data. Nodes stand in an order in which they can be computed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Graph {
     /// Name for people: usually the architecture. Unique among a model's graphs.

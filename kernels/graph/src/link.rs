@@ -9,6 +9,7 @@ use crate::{Checked, Graph, GraphError, InputSource, Node, Op, Recurrent, State,
 
 /// What is added to a graph so that another can work from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Extension {
     /// Further weights.

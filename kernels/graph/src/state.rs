@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a state of rows grows with its sequence, and what of it a later token can still need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StateKind {
     /// One row per token, all kept.
@@ -47,6 +48,7 @@ pub enum StateKind {
 
 /// Number format of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StateType {
     /// Follows the cache type that the user chose.
@@ -57,6 +59,7 @@ pub enum StateType {
 
 /// A state of another graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Alias {
     /// Name of the graph that declares it.
@@ -67,6 +70,7 @@ pub struct Alias {
 
 /// What a row of a state is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct State {
     /// Unique name (`k.3`).
@@ -100,6 +104,7 @@ impl State {
 /// inputs of the rows that are tentative (drafted tokens); the next step first takes in as many of these as were accepted.
 /// So rejecting tokens costs nothing, and no copy per token is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Recurrent {
     /// Unique name among all states (`delta.3`).

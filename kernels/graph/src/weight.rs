@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A weight: its name in the graph, its shape, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Weight {
     /// Unique name; by habit the tensor's own.
@@ -23,6 +24,7 @@ pub struct Weight {
 /// What moves whole rows of the last axis keeps a quantized tensor's bytes: slices and concatenations along the other axes,
 /// stacks, reshapes and permutations that leave the last axis as it is. All else decodes to f32.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WeightExpr {
     /// A tensor of the checkpoint.

@@ -8,6 +8,7 @@ use crate::{CallSyntax, Checkpoint, Draft, HfCheckpoint, Import, Model};
 
 /// What a plugin is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum BuildRequest {
     /// To describe a checkpoint of one of its architectures.
@@ -30,8 +31,8 @@ pub enum BuildRequest {
 }
 
 /// What a plugin answers.
-#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum BuildAnswer {
     /// To [`BuildRequest::Model`].

@@ -2,15 +2,18 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// A number, or one of the words for what is none.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
-enum Float {
+pub(crate) enum Float {
     Number(f64),
     Word(Word),
 }
 
 #[derive(Serialize, Deserialize)]
-enum Word {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) enum Word {
     #[serde(rename = "inf")]
     Infinity,
     #[serde(rename = "-inf")]

@@ -6,6 +6,7 @@ use super::{ABI, Malformed, of_this_version, read};
 
 /// Who a plugin is and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Description {
     /// [`ABI`].

@@ -12,6 +12,8 @@ mod error;
 pub(crate) mod float;
 mod introduction;
 mod op;
+#[cfg(feature = "schema")]
+pub mod schema;
 mod serve;
 
 pub use build::{BuildAnswer, BuildRequest};

@@ -8,6 +8,7 @@ use super::{ABI, Malformed, WireError, of_this_version, read};
 
 /// An op of a graph, with what it works on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpRequest {
     /// [`ABI`].
@@ -24,6 +25,7 @@ pub struct OpRequest {
 
 /// What a plugin says of an op.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OpAnswer {
     /// Entries of a row of its result.

@@ -6,6 +6,7 @@ use super::{is_one, one};
 
 /// Which keys of its sequence a query may see, beside the limits that [`Attention::window`] and [`Attention::select`] set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mask {
     /// A query at `p` sees keys `q ≤ p`; the step's own keys are stored first.
@@ -25,6 +26,7 @@ pub enum Mask {
 /// A step's keys and values are stored before any query reads. Without `k` nothing is: then the states are another op's
 /// that stands before this one, or aliases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
     /// Queries, `heads × dim` of the key state.
@@ -69,6 +71,7 @@ pub struct Attention {
 /// Of the tokens up to a query at `p`, those in a chosen block are visible, and those behind the last complete block:
 /// `⌊(p+1)/block⌋·block ..= p`. Ids stand for blocks `id·block .. (id+1)·block`; [`super::NO_ID`] for none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BlockSelection {
     /// Integers per query: block ids, from [`TopKeys`] over a state of stride `block`.
@@ -81,6 +84,7 @@ pub struct BlockSelection {
 ///
 /// A query at `p` sees rows `w < ⌊(p+1)/stride⌋`: those of blocks that are complete with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CompressedKeys {
     /// Strided state, with heads as the key state has.
@@ -96,6 +100,7 @@ pub struct CompressedKeys {
 /// `count` rows of the highest score are chosen, of equal ones the lower. The result lists them in rising order and is filled
 /// up with [`super::NO_ID`]. Where no more than `count` rows are visible no score is needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TopKeys {
     /// Index queries, `heads × dim` of the state.
@@ -123,6 +128,7 @@ pub struct TopKeys {
 /// With `overlap` a row of `x` has twice the channels of the result: in the block of row `w` its second half counts, in
 /// that of row `w + 1` its first. Row 0 has only its own block. So `2·stride` entries meet in a softmax.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     /// Operand over tokens.

@@ -8,6 +8,7 @@ pub const MAX_CUSTOM_OPERANDS: usize = 8;
 
 /// See [`super::Op::Custom`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Custom {
     /// What it is called by whoever brings it.

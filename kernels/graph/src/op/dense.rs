@@ -6,6 +6,7 @@ use super::is_zero;
 
 /// See [`super::Op::Linear`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
     /// Operand, width = columns of the weight.
@@ -23,6 +24,7 @@ pub struct Linear {
 
 /// The kind of a normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
     /// `x / sqrt(mean(x²) + eps)` (arXiv 1910.07467).
@@ -33,6 +35,7 @@ pub enum NormKind {
 
 /// See [`super::Op::Norm`]. Computed in f32.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Norm {
     /// Operand.
@@ -51,6 +54,7 @@ pub struct Norm {
 
 /// Which entries of a head turn together, counted from the first that turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pairing {
     /// Entries `2j` and `2j+1`.
@@ -63,6 +67,7 @@ pub enum Pairing {
 
 /// A change of the rotary frequencies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RopeScaling {
     /// All frequencies divided by `factor`.
@@ -91,6 +96,7 @@ pub enum RopeScaling {
 
 /// See [`super::Op::Rope`]. Pair `j` turns by `position · base^(-2j/dims)`, scaled, over `factors[j]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rope {
     /// Operand, a whole number of heads.
@@ -121,6 +127,7 @@ pub struct Rope {
 
 /// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
     /// `x · sigmoid(x)`.
@@ -139,6 +146,7 @@ pub enum Act {
 
 /// Bounds on the factors of a gated product.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GluLimit {
     /// `act(min(gate, L)) ⊙ clamp(up, -L, L)`.
@@ -149,6 +157,7 @@ pub enum GluLimit {
 
 /// See [`super::Op::Glu`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Glu {
     /// Operand of the function.
@@ -164,6 +173,7 @@ pub struct Glu {
 
 /// See [`super::Op::Affine`]. A weight of `n` entries spreads: each of them meets a run of `width/n` neighbours (a head).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Affine {
     /// Operand.
@@ -178,6 +188,7 @@ pub struct Affine {
 
 /// See [`super::Op::Slice`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Slice {
     /// Operand.
@@ -193,6 +204,7 @@ pub struct Slice {
 
 /// See [`super::Op::Concat`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Concat {
     /// Operands; one may stand several times.

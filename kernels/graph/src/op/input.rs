@@ -9,6 +9,7 @@ pub const NO_ID: u32 = u32::MAX;
 
 /// What an [`super::Op::Input`] reads. Integers are 32 bits wide and unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum InputSource {
     /// The token's id.
@@ -39,6 +40,7 @@ pub enum InputSource {
 
 /// See [`super::Op::Embed`]. A table that no [`super::Linear`] names is only gathered from: it stays mapped and is not repacked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Embed {
     /// Integers; with several in a row, their table rows stand one after another.
@@ -52,6 +54,7 @@ pub struct Embed {
 
 /// See [`super::Op::Lookup`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Lookup {
     /// Integers, width 1.
@@ -66,6 +69,7 @@ pub struct Lookup {
 /// is `offset_j + (id_0·m_0 xor … xor id_(n-1)·m_(n-1)) mod rows_j` with `n = order_j`, in 64-bit unsigned arithmetic.
 /// The token's own being `boundary` cuts nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NgramHash {
     /// Integers of width 1: the token, the one before, and so on.
@@ -74,6 +78,7 @@ pub struct NgramHash {
     pub boundary: u32,
     /// `m`: one per place. In JSON, strings of digits.
     #[serde(with = "crate::json::digits::list")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub multipliers: Vec<u64>,
     /// One per entry of the result.
     pub heads: Vec<HashHead>,
@@ -81,6 +86,7 @@ pub struct NgramHash {
 
 /// One hash of an [`NgramHash`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HashHead {
     /// Tokens that are hashed together.

@@ -28,6 +28,7 @@ use crate::Rows;
 
 /// An operation with its operands (by name) and attributes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
     /// An input of the step: one row per token; integers of width 1, unless the source says otherwise.

@@ -6,6 +6,7 @@ use super::{Act, GluLimit, is_one, one};
 
 /// How a router's outputs become scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Scoring {
     /// Softmax over all experts.
@@ -21,6 +22,7 @@ pub enum Scoring {
 /// The `used` experts of the highest `score + bias` are chosen; their weights are their scores, without the bias
 /// (arXiv 2408.15664), divided by `sum + 10⁻²⁰` if `normalize`, times `scale`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// Router outputs, one per expert.
@@ -64,6 +66,7 @@ impl Default for Route {
 /// Experts in equal groups of neighbours; a group is as good as its two highest `score + bias` together
 /// (arXiv 2412.19437).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExpertGroups {
     /// Groups.
@@ -78,6 +81,7 @@ pub struct ExpertGroups {
 /// - without a gate: `down · act(up·x)`,
 /// - with `up` alone: `act(up·x)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Experts {
     /// Operand.
@@ -106,6 +110,7 @@ pub struct Experts {
 
 /// A factor per expert on the product with a matrix, each a weight `[experts]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExpertScales {
     /// On `gate·x`.

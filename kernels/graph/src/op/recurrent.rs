@@ -11,6 +11,7 @@ use super::{is_one, one};
 /// `y_t[c] = bias[c] + Σ_j weight[c, j] · x_(t - (taps-1-j)·dilation)[c]`, zeros before the sequence; the last tap meets
 /// the token itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ShortConv {
     /// Operand over tokens.
@@ -32,6 +33,7 @@ pub struct ShortConv {
 /// Per value head, with `S [key_dim, value_dim]`, and `q`, `k` of key head `head mod key_heads`:
 /// `S ← diag(e^decay)·S; δ = beta·(v - Sᵀk); S ← S + k·δᵀ; o = scale · Sᵀq`. All in f32; every decay is at most 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeltaRule {
     /// Queries, `key_heads × key_dim`.
@@ -56,6 +58,7 @@ pub struct DeltaRule {
 /// Per head, with `S [dim, size]`, and `B`, `C` of group `head / (heads/groups)`:
 /// `S ← e^(dt·a)·S + dt·x·Bᵀ; y = S·C + d·x`. All in f32.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Ssm {
     /// Operand, `heads × dim`.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 ///   plus `eps`; columns divided by their sums plus `eps`; then `iterations - 1` times rows, then columns, each divided by
 ///   their sums plus `eps`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StreamGates {
     /// Operand, `(2 + S)·S` entries.
@@ -31,6 +32,7 @@ pub struct StreamGates {
 
 /// See [`super::Op::StreamCollapse`]: `y = Σ_s w_s · x_s`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StreamCollapse {
     /// The streams.
@@ -44,6 +46,7 @@ pub struct StreamCollapse {
 
 /// See [`super::Op::StreamUpdate`]: `x'_d = post_d · y + Σ_s mix[s, d] · x_s`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StreamUpdate {
     /// The streams; none: zeros.

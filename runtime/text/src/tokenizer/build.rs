@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use bantam_family_api::TokenizerModel;
+
 use super::bpe::ByteLevel;
 use super::characters::{CharacterLevel, Rule};
 use super::library::Library;
@@ -44,6 +46,18 @@ impl Algorithm {
             .ok_or_else(|| TokenizerError::UnknownModel { model: model.to_owned(), known: known() })
     }
 
+    /// What GGUF files call the algorithm of a hint.
+    fn named_by(hint: TokenizerModel) -> &'static str {
+        let algorithm = match hint {
+            TokenizerModel::ByteLevel => Self::ByteLevel,
+            TokenizerModel::SentencePiece => Self::SentencePiece,
+            TokenizerModel::CharacterLevel => Self::CharacterLevel,
+            TokenizerModel::WordPiece => Self::WordPiece,
+            TokenizerModel::Unigram => Self::Unigram,
+        };
+        ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
+    }
+
     fn spelling(self) -> Spelling {
         if self == Self::ByteLevel { Spelling::Bytes } else { Spelling::Spaces }
     }
@@ -61,6 +75,12 @@ impl Algorithm {
             Self::ByteLevel | Self::CharacterLevel => &[],
         }
     }
+}
+
+/// The algorithm's name: the file's, unless it has none that is known and there is a hint.
+pub(super) fn algorithm_name<'n>(in_file: Option<&'n str>, hint: Option<TokenizerModel>) -> Option<&'n str> {
+    let known = |name: &&str| Algorithm::named(name).is_ok();
+    in_file.filter(known).or(hint.map(Algorithm::named_by)).or(in_file)
 }
 
 impl Tokenizer {

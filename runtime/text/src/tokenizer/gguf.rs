@@ -1,8 +1,10 @@
 //! Reading a [`TokenizerSpec`] from the metadata of a GGUF file.
 
+use bantam_family_api::TokenizerHints;
 use bantam_gguf::{Array, Metadata, StringArray};
 
 use super::Tokenizer;
+use super::build::algorithm_name;
 use super::spec::{TokenType, TokenizerSpec};
 use crate::TokenizerError;
 
@@ -84,8 +86,20 @@ impl TokenizerSpec {
     /// # Errors
     /// A value of another type than the format says, by key, and a file without a vocabulary.
     pub fn from_gguf(metadata: &Metadata) -> Result<Self, TokenizerError> {
+        Self::from_gguf_with(metadata, &TokenizerHints::default())
+    }
+
+    /// As [`from_gguf`](Self::from_gguf), with what the family knows: it counts where `metadata` says nothing, or names an
+    /// algorithm or pre-tokenizer that is not known.
+    ///
+    /// # Errors
+    /// As [`from_gguf`](Self::from_gguf).
+    pub fn from_gguf_with(metadata: &Metadata, hints: &TokenizerHints) -> Result<Self, TokenizerError> {
         let keys = Keys(metadata);
-        let model: String = metadata.require::<&str>("tokenizer.ggml.model")?.to_owned();
+        let model = match algorithm_name(keys.get("model")?, hints.model) {
+            Some(name) => name.to_owned(),
+            None => metadata.require::<&str>("tokenizer.ggml.model")?.to_owned(),
+        };
         let missing = |key: &str| TokenizerError::Missing { key: key.to_owned(), model: model.clone() };
         let merges = keys.strings("merges")?;
         if merges.is_none() && matches!(model.as_str(), "gpt2" | "gemma4") {
@@ -97,12 +111,13 @@ impl TokenizerSpec {
             token_types: keys.token_types()?,
             scores: keys.scores()?,
             merges: merges.unwrap_or_default(),
-            add_bos: keys.get("add_bos_token")?,
-            add_eos: keys.get("add_eos_token")?,
-            add_sep: keys.get("add_sep_token")?,
-            add_space_prefix: keys.get("add_space_prefix")?,
-            remove_extra_whitespaces: keys.get("remove_extra_whitespaces")?,
-            lowercase: keys.get("normalizer.lowercase")?,
+            cut: hints.pre.clone(),
+            add_bos: keys.get("add_bos_token")?.or(hints.add_bos),
+            add_eos: keys.get("add_eos_token")?.or(hints.add_eos),
+            add_sep: keys.get("add_sep_token")?.or(hints.add_sep),
+            add_space_prefix: keys.get("add_space_prefix")?.or(hints.add_space_prefix),
+            remove_extra_whitespaces: keys.get("remove_extra_whitespaces")?.or(hints.remove_extra_whitespaces),
+            lowercase: keys.get("normalizer.lowercase")?.or(hints.lowercase),
             charsmap: keys.charsmap()?,
             suppressed: keys.get("suppress_tokens")?.unwrap_or_default(),
             ..Self::default()
@@ -126,5 +141,13 @@ impl Tokenizer {
     /// As [`TokenizerSpec::from_gguf`] and [`Tokenizer::new`].
     pub fn from_gguf(metadata: &Metadata) -> Result<Self, TokenizerError> {
         Self::new(TokenizerSpec::from_gguf(metadata)?)
+    }
+
+    /// The tokenizer of a GGUF file, with what the model's family knows of it.
+    ///
+    /// # Errors
+    /// As [`TokenizerSpec::from_gguf_with`] and [`Tokenizer::new`].
+    pub fn from_gguf_with(metadata: &Metadata, hints: &TokenizerHints) -> Result<Self, TokenizerError> {
+        Self::new(TokenizerSpec::from_gguf_with(metadata, hints)?)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bantam_family_api::PreTokenizer;
+
 /// The role of a token, as in `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TokenType {
@@ -48,6 +50,8 @@ pub struct TokenizerSpec {
     pub model: String,
     /// Name of the pre-tokenizer; only `gpt2` has one.
     pub pre: Option<String>,
+    /// How `gpt2` cuts a text where `pre` is no name that is known.
+    pub cut: Option<PreTokenizer>,
     /// Text of each id, as spelled in the vocabulary; not necessarily UTF-8.
     pub tokens: Vec<Vec<u8>>,
     /// Role of each id; empty means all normal.

@@ -305,15 +305,31 @@ impl PreTokenizer {
         }
     }
 
-    /// The pre-tokenizer that `spec` names.
+    /// The pre-tokenizer that `spec` names, or else describes.
     pub(crate) fn from_spec(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
-        let name = spec.pre.as_deref().filter(|name| *name != "default").unwrap_or_else(|| {
+        let name = spec.pre.as_deref().filter(|name| *name != "default");
+        let is_known = name.is_some_and(|name| FAMILIES.iter().any(|family| family.names.contains(&name)));
+        if let Some(cut) = spec.cut.as_ref().filter(|_| !is_known) {
+            return Self::described(cut);
+        }
+        let name = name.unwrap_or_else(|| {
             tracing::warn!(
                 "tokenizer.ggml.pre does not name a pre-tokenizer; taking \"{DEFAULT}\", which may be wrong"
             );
             DEFAULT
         });
         Self::named(name)
+    }
+
+    /// The pre-tokenizer that a family describes.
+    fn described(cut: &bantam_family_api::PreTokenizer) -> Result<Self, TokenizerError> {
+        let patterns: Vec<&str> = cut.patterns.iter().map(String::as_str).collect();
+        Self::published(&patterns, cut.nfc, cut.whole_pieces).ok_or_else(|| TokenizerError::Value {
+            key: "the family's tokenizer hints: pre.patterns".to_owned(),
+            reason: format!(
+                r"expected patterns without look-around (but `\s+(?!\S)` at the end), back references and possessive quantifiers, found {patterns:?}"
+            ),
+        })
     }
 
     /// The pre-tokenizer with these published patterns; `None` if they need more than an engine that is linear in the

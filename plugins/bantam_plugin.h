@@ -80,6 +80,45 @@ BANTAM_PLUGIN_EXPORT int32_t bantam_plugin_build(const uint8_t *request, size_t 
 /* Takes an answer's memory back. What the two functions above allocated may come from any allocator for that reason. */
 BANTAM_PLUGIN_EXPORT void bantam_plugin_free(bantam_bytes *answer);
 
+/*
+ * The four functions below are for plugins that bring ops of their own ("custom" in a graph); all others leave them out.
+ * They work on numbers, inside the server and in the middle of a step, and only where its user allowed that
+ * (--allow-plugin-ops). WebAssembly plugins have none.
+ *
+ * What an op is told is a request of its own:
+ *
+ *   {"bantam_plugin":0, "op":"…", "attributes":{…}, "operands":[WIDTH, …], "weights":[SHAPE, …]}
+ *
+ * Answers with {"bantam_plugin":0, "width":W}, the entries of a row of the result, or with an error. Returns as
+ * bantam_plugin_build does.
+ */
+BANTAM_PLUGIN_EXPORT int32_t bantam_plugin_op_infer(const uint8_t *request, size_t request_len, bantam_bytes *answer);
+
+/* Makes what one node of a graph needs, from the same request: *op, of the plugin's own making. Returns 0 if it did. */
+BANTAM_PLUGIN_EXPORT int32_t bantam_plugin_op_open(const uint8_t *request, size_t request_len, void **op);
+
+/* Rows to be computed. Rows of an operand, and of the result, stand one after another. */
+typedef struct bantam_op_rows {
+    size_t rows;
+    size_t operands;
+    const float *const *x;  /* of each operand, rows × its width */
+    const size_t *widths;   /* of each operand */
+    size_t weights;
+    const float *const *weight; /* of each weight, all of it */
+    const size_t *lengths;      /* of each weight */
+    float *out;                 /* rows × width, all to be written */
+    size_t width;
+} bantam_op_rows;
+
+/*
+ * Computes rows; returns 0 if it did. Several threads call it at once with the same op and different rows. A row must come
+ * out the same, to the bit, whatever rows it comes with.
+ */
+BANTAM_PLUGIN_EXPORT int32_t bantam_plugin_op_run(const void *op, const bantam_op_rows *call);
+
+/* Takes an op back, from any thread, when no call of it is left. */
+BANTAM_PLUGIN_EXPORT void bantam_plugin_op_close(void *op);
+
 #if defined(__wasm__)
 /*
  * WebAssembly only: memory of so many bytes for a request, which the host writes there; 0 if there is none. After

@@ -128,7 +128,7 @@ fn describe(
     program: &dyn Program,
     computes: Computes,
 ) -> Result<ModelInfo, String> {
-    let tokenizer = loaded.files.tokenizer().map_err(|e| e.to_string())?;
+    let tokenizer = loaded.files.tokenizer_with(loaded.model.tokenizer.as_ref()).map_err(|e| e.to_string())?;
     let template_source = loaded.files.template_source().map_err(|e| e.to_string())?;
     let special_tokens = tokenizer.special_tokens();
     // A model whose template cannot be used still answers prompts that need none.

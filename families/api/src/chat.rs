@@ -167,6 +167,7 @@ pub struct NamedCalls {
 
 /// Calls in a form of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LarkCalls {
     /// Stands before a call.

@@ -26,9 +26,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FamilyError {
     /// No family takes the architecture.
-    #[error(
-        "unknown architecture `{found}`; supported: {supported}. A family plugin can add it (see docs/architecture.md)"
-    )]
+    #[error("unknown architecture `{found}`; supported: {supported}. A family plugin can add it (see docs/plugins.md)")]
     UnknownArchitecture {
         /// What the checkpoint says.
         found: String,

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use bantam_family_api::{Checkpoint, FamilyError, HfCheckpoint, Import, Model, TensorMeta};
+use bantam_family_api::{Checkpoint, FamilyError, HfCheckpoint, Import, Model, TensorMeta, TokenizerHints};
 use bantam_gguf::GgufFile;
 use bantam_plugins::{Described, Families};
 use bantam_text::{ChatTemplate, TemplateError, Tokenizer, TokenizerError};
@@ -180,14 +180,23 @@ impl ModelFiles {
         }
     }
 
-    /// The model's tokenizer.
+    /// The model's tokenizer, as far as its files tell.
     ///
     /// # Errors
     /// If there is none, or it cannot be built.
     pub fn tokenizer(&self) -> Result<Tokenizer, LoadError> {
+        self.tokenizer_with(None)
+    }
+
+    /// The model's tokenizer, with what its family knows where the files do not tell.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be built.
+    pub fn tokenizer_with(&self, hints: Option<&TokenizerHints>) -> Result<Tokenizer, LoadError> {
         match self {
             ModelFiles::Gguf(file) => {
-                Tokenizer::from_gguf(file.metadata()).map_err(|error| match error {
+                let none = TokenizerHints::default();
+                Tokenizer::from_gguf_with(file.metadata(), hints.unwrap_or(&none)).map_err(|error| match error {
                     // It names the file itself.
                     TokenizerError::Metadata(error) => LoadError::Gguf(error),
                     error => LoadError::other(file.path(), &error),

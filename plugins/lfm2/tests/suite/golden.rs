@@ -70,6 +70,7 @@ fn run_on_the_cpu(fixture: &Fixture, run: usize) -> Vec<Vec<f64>> {
         k_type: KvType::F32,
         v_type: KvType::F32,
         repack: true,
+        ops: None,
     };
     let mut program = CpuBackend::new(2).unwrap().compile(&graph, &Source(fixture), &options, &mut |_, _| {}).unwrap();
     for group in 0..program.groups().len() {

@@ -12,8 +12,13 @@ use std::{
     process::Command,
 };
 
+use bantam_gguf::{GgufFile, writer::GgufWriter};
 use serde_json::Value;
-use support::{f32_file, fixture, json};
+use support::{Server, bantam, command, f32_file, fixture, json, model, stdout, wait_for};
+
+fn json_body() -> Value {
+    serde_json::json!({"model": "local", "prompt": "a", "max_tokens": 2})
+}
 
 const WASM: &str = "wasm32-unknown-unknown";
 
@@ -34,13 +39,35 @@ fn alone(file: &Path) -> tempfile::TempDir {
     folder
 }
 
-/// Builds the plugin for LFM2 in a target directory of its own, so as not to wait for the build that runs this test.
-fn lfm2(flags: &[&str], built: &str) -> tempfile::TempDir {
+/// Builds the plugin in this crate, in a target directory of its own so as not to wait for the build that runs this test.
+fn built(package: &str, flags: &[&str], file: &str) -> tempfile::TempDir {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root()).args(["build", "--quiet", "--profile", "ci", "-p", "bantam-lfm2", "--target-dir"]);
+    cargo.current_dir(root()).args(["build", "--quiet", "--profile", "ci", "-p", package, "--target-dir"]);
     run(cargo.arg(&target).args(flags));
-    alone(&target.join(built))
+    alone(&target.join(file))
+}
+
+/// Builds it as a library of this machine.
+fn library(package: &str) -> tempfile::TempDir {
+    let name = package.replace('-', "_");
+    let file = format!("{}{name}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    built(package, &[], &format!("ci/{file}"))
+}
+
+/// Builds the plugin in C.
+fn minimal(directory: &Path) -> PathBuf {
+    let library = directory.join(format!("minimal{}", std::env::consts::DLL_SUFFIX));
+    let mut cc = Command::new("cc");
+    cc.current_dir(root().join("plugins/minimal-c")).args([
+        "-O2",
+        "-std=c99",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-shared",
+    ]);
+    run(cc.args(["minimal.c", "json.c", "-lm", "-o"]).arg(&library));
+    library
 }
 
 /// Whether the compiler has the standard library for WebAssembly.
@@ -85,8 +112,7 @@ fn golden(name: &str, plugins: &Path) {
 
 #[test]
 fn lfm2_gives_the_references_logits() {
-    let library = format!("{}bantam_lfm2{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let folder = lfm2(&[], &format!("ci/{library}"));
+    let folder = library("bantam-lfm2");
     for name in ["lfm2-dense", "lfm2moe-base"] {
         golden(name, folder.path());
     }
@@ -98,7 +124,7 @@ fn lfm2_does_so_as_webassembly() {
         eprintln!("skipped: `rustup target add {WASM}` to run it");
         return;
     }
-    let folder = lfm2(&["--target", WASM], &format!("{WASM}/ci/bantam_lfm2.wasm"));
+    let folder = built("bantam-lfm2", &["--target", WASM], &format!("{WASM}/ci/bantam_lfm2.wasm"));
     for name in ["lfm2-dense", "lfm2moe-base"] {
         golden(name, folder.path());
     }
@@ -107,15 +133,97 @@ fn lfm2_does_so_as_webassembly() {
 #[test]
 fn the_plugin_in_c_gives_the_logits_of_llama() {
     let folder = tempfile::tempdir().unwrap();
-    let library = folder.path().join(format!("minimal{}", std::env::consts::DLL_SUFFIX));
-    let mut cc = Command::new("cc");
-    cc.current_dir(root().join("plugins/minimal-c")).args([
-        "-O2",
-        "-std=c99",
-        "-fPIC",
-        "-fvisibility=hidden",
-        "-shared",
-    ]);
-    run(cc.args(["minimal.c", "json.c", "-lm", "-o"]).arg(&library));
+    minimal(folder.path());
     golden("minimal", folder.path());
+}
+
+/// The fixture of Llama under another architecture.
+fn renamed(architecture: &str, to: &Path) {
+    let file = GgufFile::open(model("llama-dense")).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in file.metadata().iter() {
+        match key.strip_prefix("llama.") {
+            Some(rest) => writer.key(format!("{architecture}.{rest}"), value.clone()),
+            None if key == "general.architecture" => writer.key(key, architecture),
+            None => writer.key(key, value.clone()),
+        };
+    }
+    for tensor in file.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape, file.tensor_bytes(tensor).unwrap());
+    }
+    writer.write(fs::File::create(to).unwrap()).unwrap();
+}
+
+#[test]
+fn an_op_of_its_own_computes_what_the_graphs_op_does() {
+    let folder = library("bantam-own-op");
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("own.gguf");
+    renamed("llama-own-op", &file);
+    let logits = |model: &str, name: &str, more: &[&str]| {
+        let to = scratch.path().join(name).display().to_string();
+        let arguments = ["probe", model, "--tokens", "5,6,7,8,9", "--check", "all", "--logits", &to];
+        let report = json(&[&arguments[..], more].concat());
+        let checks = report["checks"].as_object().unwrap();
+        assert!(checks.values().all(|check| check["max_diff"].as_f64() == Some(0.0)), "{checks:?}");
+        f32_file(Path::new(&to))
+    };
+    let plugins = ["--allow-plugin-ops", "--plugins", folder.path().to_str().unwrap()];
+    let (found, expected) =
+        (logits(file.to_str().unwrap(), "own", &plugins), logits(&model("llama-dense"), "llama", &[]));
+    let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(worst < 1e-4 && found.len() == expected.len(), "{worst}");
+}
+
+/// Memory that a process holds, in KiB, and its open files.
+#[cfg(target_os = "linux")]
+fn held(pid: u32) -> (u64, usize) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    (rss.trim().trim_end_matches(" kB").parse().unwrap(), files)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn two_plugins_work_at_once_and_fifty_loads_leave_nothing_behind() {
+    let folder = library("bantam-lfm2");
+    let plugin = minimal(folder.path());
+    let names = stdout(&bantam(&["plugins", "--plugins", folder.path().to_str().unwrap()]));
+    assert!(names.contains("lfm2moe") && names.contains("minimal"), "{names}");
+    let places = tempfile::tempdir().unwrap();
+    let mut serve = command();
+    serve.arg("serve").arg(fixture("plugins/lfm2-dense/model.gguf")).args(["--port", "0", "--plugins"]);
+    serve.arg(folder.path()).env("TMPDIR", places.path());
+    let server = Server::spawn_ready(&mut serve);
+    let (status, answer) = server.post("/v1/completions", &json_body());
+    assert_eq!(status, 200, "{answer}");
+    let bytes = fs::read(&plugin).unwrap();
+    let copies = || {
+        let folders = fs::read_dir(places.path()).unwrap();
+        folders.map(|folder| fs::read_dir(folder.unwrap().path()).map_or(0, Iterator::count)).sum::<usize>()
+    };
+    // Each is another file, which has to be met anew.
+    let load = |number: u8| {
+        let mut bytes = bytes.clone();
+        bytes.push(number);
+        let next = folder.path().join("next");
+        fs::write(&next, bytes).unwrap();
+        fs::rename(&next, &plugin).unwrap();
+        wait_for("the copy of the new file", || {
+            assert_eq!(server.get("/v1/models").0, 200);
+            let known =
+                fs::read_dir(places.path()).unwrap().flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+            let known: Vec<PathBuf> = known.map(|copy| copy.unwrap().path()).collect();
+            let is_met = known.iter().any(|copy| fs::read(copy).is_ok_and(|found| found.last() == Some(&number)));
+            (is_met && known.len() == 2).then_some(())
+        });
+    };
+    (0..10).for_each(load);
+    let (rss, files) = held(server.id());
+    (10..60).for_each(load);
+    let (rss_behind, files_behind) = held(server.id());
+    assert_eq!(copies(), 2);
+    assert!(files_behind <= files + 2, "{files} files open, then {files_behind}");
+    assert!(rss_behind < rss + 4096, "{rss} KiB, then {rss_behind}");
 }

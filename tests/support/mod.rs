@@ -105,7 +105,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server on a free port and waits until it is ready.
     pub(crate) fn start(arguments: &[&str]) -> Server {
-        let mut server = Server::spawn(command().arg("serve").args(arguments).args(["--port", "0"]));
+        Server::spawn_ready(command().arg("serve").args(arguments).args(["--port", "0"]))
+    }
+
+    /// Starts a command that serves, and waits until it is ready.
+    pub(crate) fn spawn_ready(command: &mut Command) -> Server {
+        let mut server = Server::spawn(command);
         server.url =
             server.line_with("listening on ").split_whitespace().find(|w| w.starts_with("http://")).unwrap().into();
         server
@@ -133,6 +138,11 @@ impl Server {
                 Err(why) => panic!("no line with `{text}` ({why}) after:\n{}", seen.join("\n")),
             }
         }
+    }
+
+    /// Number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The port it listens on.

@@ -1,3 +1,5 @@
+//! Every file of the page is served as it must be, and the page keeps to its own policy.
+
 use std::io::Read;
 
 use axum::body::{Body, to_bytes};

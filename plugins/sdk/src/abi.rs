@@ -19,10 +19,10 @@ pub struct Bytes {
 }
 
 /// What the functions return when they have answered.
-const ANSWERED: i32 = 0;
+pub(crate) const ANSWERED: i32 = 0;
 
 /// What they return when they have not: the host left out a pointer, or the plugin is broken beyond words.
-const NO_ANSWER: i32 = 1;
+pub(crate) const NO_ANSWER: i32 = 1;
 
 /// Writes the family's description to `answer`; 0 if it did.
 ///
@@ -39,21 +39,30 @@ pub unsafe fn describe(family: &dyn Family, version: &str, answer: *mut Bytes) -
 /// # Safety
 /// `request` is null or points to `len` bytes that nobody writes meanwhile; `answer` is null or can be written.
 pub unsafe fn build(family: &dyn Family, request: *const u8, len: usize, answer: *mut Bytes) -> i32 {
-    let request = match request.is_null() {
-        true => &[],
-        // SAFETY: the caller's promise.
-        false => unsafe { slice::from_raw_parts(request, len) },
-    };
+    // SAFETY: the caller's promise.
+    let request = unsafe { bytes(request, len) };
     let bytes = catch_unwind(AssertUnwindSafe(|| wire::answer(family, request)));
     // SAFETY: the caller's promise.
     bytes.map_or(NO_ANSWER, |bytes| unsafe { give(bytes, answer) })
+}
+
+/// What the host has put there.
+///
+/// # Safety
+/// `data` is null or points to `len` bytes that nobody writes while they are used.
+pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> &'a [u8] {
+    match data.is_null() {
+        true => &[],
+        // SAFETY: the caller's promise.
+        false => unsafe { slice::from_raw_parts(data, len) },
+    }
 }
 
 /// Hands an answer over, to come back to [`free`].
 ///
 /// # Safety
 /// `answer` is null or can be written.
-unsafe fn give(bytes: Vec<u8>, answer: *mut Bytes) -> i32 {
+pub(crate) unsafe fn give(bytes: Vec<u8>, answer: *mut Bytes) -> i32 {
     if bytes.is_empty() || answer.is_null() {
         return NO_ANSWER;
     }

@@ -48,6 +48,8 @@
 #![allow(unsafe_code, reason = "a plugin's memory crosses to its host as pointers")]
 
 pub mod abi;
+#[cfg(not(target_family = "wasm"))]
+pub mod ops;
 
 pub use bantam_family_api as family;
 pub use bantam_family_blocks as blocks;
@@ -55,9 +57,51 @@ pub use bantam_graph as graph;
 pub use serde_json;
 
 /// Makes the crate a plugin for one family: an expression of a type that implements [`family::Family`] and can be a
-/// constant. The plugin's version is the crate's.
+/// constant. The plugin's version is the crate's. `ops = MAKE` behind it adds ops of its own, which a function makes that is
+/// an [`ops::MakeOp`].
 #[macro_export]
 macro_rules! export_family {
+    ($family:expr, ops = $make:expr) => {
+        $crate::export_family!($family);
+        #[cfg(not(target_family = "wasm"))]
+        #[allow(unsafe_code, reason = "exported functions, of which the SDK does the work")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn bantam_plugin_op_infer(
+                request: *const u8,
+                request_len: usize,
+                answer: *mut $crate::abi::Bytes,
+            ) -> i32 {
+                // SAFETY: the host's promise is the same.
+                unsafe { $crate::ops::infer($make, request, request_len, answer) }
+            }
+
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn bantam_plugin_op_open(
+                request: *const u8,
+                request_len: usize,
+                op: *mut *mut ::core::ffi::c_void,
+            ) -> i32 {
+                // SAFETY: the host's promise is the same.
+                unsafe { $crate::ops::open($make, request, request_len, op) }
+            }
+
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn bantam_plugin_op_run(
+                op: *const ::core::ffi::c_void,
+                call: *const $crate::ops::Call,
+            ) -> i32 {
+                // SAFETY: the host's promise is the same.
+                unsafe { $crate::ops::run(op, call) }
+            }
+
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn bantam_plugin_op_close(op: *mut ::core::ffi::c_void) {
+                // SAFETY: the host's promise is the same.
+                unsafe { $crate::ops::close(op) }
+            }
+        };
+    };
     ($family:expr) => {
         #[allow(unsafe_code, reason = "exported functions, of which the SDK does the work")]
         const _: () = {

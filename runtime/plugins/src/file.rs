@@ -1,13 +1,16 @@
 //! A plugin's file: read once, and copied to where nobody else writes.
 
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::SystemTime,
 };
 
 use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 
 use crate::{PluginError, platform::Kind, platform::kind, trust};
 
@@ -40,28 +43,70 @@ impl Stamp {
     }
 }
 
-/// A plugin as it was when it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A plugin as it was when it was read: a file that is there as long as anybody has this.
+#[derive(Debug)]
 pub(crate) struct PrivateCopy {
     pub(crate) path: PathBuf,
     pub(crate) kind: Kind,
     /// SHA-256 of its bytes, in hexadecimal.
     pub(crate) sha256: String,
+    /// Goes after the last copy in it.
+    _directory: Arc<TempDir>,
 }
 
-/// Reads a plugin and puts a copy of it into a directory of this process, named by what it holds.
-///
-/// # Errors
-/// A file that is not trusted, cannot be read, is too long or no plugin for this machine.
-pub(crate) fn copy(path: &Path, to: &Path) -> Result<PrivateCopy, PluginError> {
-    let bytes = read(path)?;
-    let kind = kind(&bytes)?;
-    let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    let copy = to.join(format!("{sha256}.{}", kind.extension()));
-    if !copy.exists() {
-        write(&copy, &bytes).map_err(|e| PluginError::Read(format!("{}: {e}", copy.display())))?;
+impl Drop for PrivateCopy {
+    fn drop(&mut self) {
+        // Where the system keeps files that are mapped, the directory takes it along at the end.
+        let _ = fs::remove_file(&self.path);
     }
-    Ok(PrivateCopy { path: copy, kind, sha256 })
+}
+
+/// The copies in use, in a directory of this process.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    directory: Arc<TempDir>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_hash: HashMap<String, Weak<PrivateCopy>>,
+    made: u64,
+}
+
+impl Copies {
+    /// None yet.
+    ///
+    /// # Errors
+    /// If there is no place for them.
+    pub(crate) fn new() -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("bantam-plugins-").tempdir()?;
+        Ok(Copies { directory: Arc::new(directory), known: Mutex::default() })
+    }
+
+    /// Reads a plugin and puts a copy of it here, named by what it holds.
+    ///
+    /// # Errors
+    /// A file that is not trusted, cannot be read, is too long or no plugin for this machine.
+    pub(crate) fn copy(&self, path: &Path) -> Result<Arc<PrivateCopy>, PluginError> {
+        let bytes = read(path)?;
+        let kind = kind(&bytes)?;
+        let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        // A panic while the lock was held leaves a map that is still true.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.by_hash.retain(|_, copy| copy.strong_count() > 0);
+        if let Some(copy) = known.by_hash.get(&sha256).and_then(Weak::upgrade) {
+            return Ok(copy);
+        }
+        // Numbered: the one before of this hash may be about to remove its file.
+        known.made += 1;
+        let copy = self.directory.path().join(format!("{sha256}-{}.{}", known.made, kind.extension()));
+        write(&copy, &bytes).map_err(|e| PluginError::Read(format!("{}: {e}", copy.display())))?;
+        let directory = Arc::clone(&self.directory);
+        let copy = Arc::new(PrivateCopy { path: copy, kind, sha256: sha256.clone(), _directory: directory });
+        known.by_hash.insert(sha256, Arc::downgrade(&copy));
+        Ok(copy)
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, PluginError> {

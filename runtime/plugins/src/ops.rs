@@ -5,15 +5,14 @@
 
 #![allow(unsafe_code, reason = "calling a plugin's ops through their C interface")]
 
-use std::{ffi::c_void, fmt, path::Path, sync::Arc};
+use std::{ffi::c_void, fmt, sync::Arc};
 
 use bantam_backend::{CustomOp, CustomOps, CustomRows};
 use bantam_family_api::wire::OpRequest;
 use bantam_graph::{Custom, MAX_CUSTOM_OPERANDS};
 use libloading::Library;
-use tempfile::TempDir;
 
-use crate::PluginError;
+use crate::{PluginError, file::PrivateCopy};
 
 /// `bantam_op_rows`.
 #[repr(C)]
@@ -45,8 +44,8 @@ struct Functions {
     run: Run,
     close: Close,
     _library: Library,
-    /// Keeps the file that is mapped.
-    _directory: Arc<TempDir>,
+    /// The file that is mapped.
+    _copy: Arc<PrivateCopy>,
 }
 
 impl PluginOps {
@@ -54,16 +53,16 @@ impl PluginOps {
     ///
     /// # Errors
     /// If the system's loader refuses it, or it has no ops.
-    pub(crate) fn load(copy: &Path, plugin: &str, directory: Arc<TempDir>) -> Result<Self, PluginError> {
+    pub(crate) fn load(copy: &Arc<PrivateCopy>, plugin: &str) -> Result<Self, PluginError> {
         // SAFETY: the library's initialisers run in this process: the user allowed the ops of plugins, which is to trust
         // their code.
-        let library = unsafe { Library::new(copy) }.map_err(|e| PluginError::Load(e.to_string()))?;
+        let library = unsafe { Library::new(&copy.path) }.map_err(|e| PluginError::Load(e.to_string()))?;
         let functions = Functions {
             open: symbol(&library, "bantam_plugin_op_open")?,
             run: symbol(&library, "bantam_plugin_op_run")?,
             close: symbol(&library, "bantam_plugin_op_close")?,
             _library: library,
-            _directory: directory,
+            _copy: Arc::clone(copy),
         };
         // Without its file: clients are shown what an op that fails is called.
         Ok(PluginOps { library: Arc::new(functions), plugin: format!("`{plugin}`") })

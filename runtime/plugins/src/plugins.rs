@@ -13,11 +13,10 @@ use bantam_family_api::{
     wire::{BuildAnswer, BuildRequest, Description, OpAnswer, OpRequest},
 };
 use bantam_graph::{Graph, Op, check};
-use tempfile::TempDir;
 
 use crate::{
     PluginError,
-    file::{self, PrivateCopy, Stamp},
+    file::{self, Copies, PrivateCopy, Stamp},
     ops::PluginOps,
     platform::Kind,
     verify,
@@ -53,11 +52,9 @@ pub struct Plugin {
     pub description: Description,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
-    copy: PrivateCopy,
+    copy: Arc<PrivateCopy>,
     worker: WorkerProgram,
     limits: Limits,
-    /// Keeps the copy as long as anybody may ask.
-    directory: Arc<TempDir>,
 }
 
 /// What was found when it was looked at last, by file.
@@ -67,7 +64,7 @@ type Seen = BTreeMap<PathBuf, (Stamp, Found)>;
 #[derive(Debug)]
 pub struct Plugins {
     config: PluginsConfig,
-    copies: Arc<TempDir>,
+    copies: Copies,
     seen: Mutex<Seen>,
 }
 
@@ -77,8 +74,7 @@ impl Plugins {
     /// # Errors
     /// If there is no place for private copies.
     pub fn new(config: PluginsConfig) -> io::Result<Self> {
-        let copies = tempfile::Builder::new().prefix("bantam-plugins-").tempdir()?;
-        Ok(Plugins { config, copies: Arc::new(copies), seen: Mutex::default() })
+        Ok(Plugins { config, copies: Copies::new()?, seen: Mutex::default() })
     }
 
     /// Where plugins are looked for.
@@ -118,7 +114,7 @@ impl Plugins {
     /// # Errors
     /// Why it is no plugin that can be used.
     pub fn open(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
-        let copy = file::copy(path, self.copies.path())?;
+        let copy = self.copies.copy(path)?;
         let question = Question::Describe;
         let answer = worker::ask(&self.config.worker, self.config.limits, &copy.path, question, Vec::new())?;
         let refused = |why| PluginError::Answer { question: question.name(), why };
@@ -131,7 +127,6 @@ impl Plugins {
             copy,
             worker: self.config.worker.clone(),
             limits: self.config.limits,
-            directory: Arc::clone(&self.copies),
         }))
     }
 
@@ -222,7 +217,7 @@ impl Plugin {
             let why = "ops of plugins in WebAssembly are not run; take the plugin as a library";
             return Err(self.failed(&PluginError::Load(why.into())));
         }
-        let ops = PluginOps::load(&self.copy.path, &self.description.name, Arc::clone(&self.directory));
+        let ops = PluginOps::load(&self.copy, &self.description.name);
         ops.map(|ops| Arc::new(ops) as Arc<dyn CustomOps>).map_err(|e| self.failed(&e))
     }
 

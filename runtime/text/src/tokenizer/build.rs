@@ -78,7 +78,7 @@ impl Algorithm {
 }
 
 /// The algorithm's name: the file's, unless it has none that is known and there is a hint.
-pub(super) fn algorithm_name<'n>(in_file: Option<&'n str>, hint: Option<TokenizerModel>) -> Option<&'n str> {
+pub(super) fn algorithm_name(in_file: Option<&str>, hint: Option<TokenizerModel>) -> Option<&str> {
     let known = |name: &&str| Algorithm::named(name).is_ok();
     in_file.filter(known).or(hint.map(Algorithm::named_by)).or(in_file)
 }

@@ -22,12 +22,12 @@ pub(crate) struct PluginsArgs {
     #[command(subcommand)]
     action: Option<Action>,
 
-    #[command(flatten)]
-    plugins: PluginArgs,
-
     /// Print a JSON array
     #[arg(long, global = true)]
     json: bool,
+
+    #[command(flatten)]
+    plugins: PluginArgs,
 }
 
 #[derive(Debug, Subcommand)]

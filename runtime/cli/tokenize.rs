@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use bantam_runtime::load::ModelFiles;
-use bantam_text::Specials;
+use bantam_text::{Specials, Tokenizer};
 use clap::Args;
 
-use crate::{args::ModelArg, error::CliError, files, output};
+use crate::{args::ModelArg, error::CliError, families::FamilyArgs, files, output};
 
 /// Print the token ids of a text as JSON
 ///
@@ -15,6 +15,9 @@ use crate::{args::ModelArg, error::CliError, files, output};
 pub(crate) struct TokenizeArgs {
     #[command(flatten)]
     model: ModelArg,
+
+    #[command(flatten)]
+    families: FamilyArgs,
 
     #[command(flatten)]
     input: InputArgs,
@@ -43,7 +46,8 @@ struct InputArgs {
 /// Runs the command.
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), CliError> {
     let path = args.model.model.locate()?;
-    let tokenizer = ModelFiles::open(&path).and_then(|files| files.tokenizer()).map_err(CliError::failed)?;
+    let files = ModelFiles::open(&path).map_err(CliError::failed)?;
+    let tokenizer = tokenizer(&files, &args.families)?;
     let specials = if args.special { Specials::Parse } else { Specials::Plain };
     let encode = |text: &str| tokenizer.encode(text, specials).map_err(|e| failed_in(&path, &e));
     if let Some(batch) = &args.input.batch {
@@ -56,6 +60,19 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<(), CliError> {
         None => args.input.text.clone().unwrap_or_default(),
     };
     output::json(&encode(&text)?)
+}
+
+/// The tokenizer. What its file does not say of it, the model's family may: that is asked only where it is needed, since a
+/// vocabulary alone has no family.
+fn tokenizer(files: &ModelFiles, families: &FamilyArgs) -> Result<Tokenizer, CliError> {
+    files.tokenizer().or_else(|why| {
+        let described = files.describe(&families.resolve()?).ok();
+        let hints = described.and_then(|(described, _)| described.model.tokenizer);
+        match hints {
+            Some(hints) => files.tokenizer_with(Some(&hints)).map_err(CliError::failed),
+            None => Err(CliError::failed(why)),
+        }
+    })
 }
 
 fn failed_in(path: &Path, error: &dyn std::fmt::Display) -> CliError {

@@ -2,12 +2,30 @@ import { describe, expect, it } from "vitest";
 import { ApiError } from "../api/errors";
 import type { Message, Part } from "../db/types";
 import { plainSettings, type Settings } from "../settings/settings";
+import { calls, replay } from "../testing/frames";
 import { protocols } from ".";
 import type { Ask, Protocol } from "./types";
 
 const all = Object.values(protocols);
 
 describe.each(all)("$title", (protocol: Protocol) => {
+    it("keeps calls of a recorded answer apart, of which the last was cut off", () => {
+        const reader = protocol.reader();
+        const events = replay(`${protocol.name}-calls`, reader);
+        expect(events[0]?.kind).toBe("begun");
+        expect(calls(events).map((call) => call.name)).toEqual(["weather", "weather", "weather"]);
+        const [first, second, third] = calls(events).map((call) => call.arguments);
+        expect([JSON.parse(first ?? ""), JSON.parse(second ?? "")]).toEqual([{ city: "Bern" }, { city: "Basel" }]);
+        expect(() => JSON.parse(third ?? "")).toThrow();
+        const ids = events.filter((event) => event.kind === "call").map((event) => event.id);
+        expect(new Set(ids).size).toBe(3);
+        expect(events).toContainEqual({ kind: "finish", reason: "length" });
+        const usage = events.find((event) => event.kind === "usage")?.usage;
+        expect(usage).toMatchObject({ output: 80, thinking: 0 });
+        expect(usage?.cached).toBeLessThan(usage?.prompt ?? 0);
+        expect(reader.ended).toBe(true);
+    });
+
     it("has not ended where the stream was cut", () => {
         const reader = protocol.reader();
         reader.read({ event: "message", data: JSON.stringify({ id: "x", type: "response.created", choices: [] }) });

@@ -2,13 +2,27 @@ import { describe, expect, it } from "vitest";
 import { ApiError } from "../api/errors";
 import type { Message, Part } from "../db/types";
 import { plainSettings, type Settings } from "../settings/settings";
-import { calls, replay } from "../testing/frames";
+import { calls, joined, replay } from "../testing/frames";
 import { protocols } from ".";
 import type { Ask, Protocol } from "./types";
 
 const all = Object.values(protocols);
 
 describe.each(all)("$title", (protocol: Protocol) => {
+    it("tells thinking, text, usage and the end of a recorded answer", () => {
+        const reader = protocol.reader();
+        const events = replay(`${protocol.name}-thinking`, reader);
+        expect(events[0]?.kind).toBe("begun");
+        expect(joined(events, "thinking")).toContain("The person wants a greeting. I say it.");
+        expect(joined(events, "text").trim()).toBe("Hello there.");
+        expect(events).toContainEqual({ kind: "finish", reason: "stop" });
+        const usage = events.find((event) => event.kind === "usage")?.usage;
+        expect(usage?.prompt).toBeGreaterThan(0);
+        expect(usage?.thinking).toBeGreaterThan(0);
+        expect(usage?.output).toBeGreaterThan(usage?.thinking ?? 0);
+        expect(reader.ended).toBe(true);
+    });
+
     it("keeps calls of a recorded answer apart, of which the last was cut off", () => {
         const reader = protocol.reader();
         const events = replay(`${protocol.name}-calls`, reader);

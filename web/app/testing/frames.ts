@@ -8,6 +8,11 @@ export function replay(name: string, reader: Reader): AnswerEvent[] {
     return new SseParser().push(text).flatMap((frame) => reader.read(frame));
 }
 
+/** All that was said in events of one kind. */
+export function joined(events: readonly AnswerEvent[], kind: "text" | "thinking"): string {
+    return events.map((event) => (event.kind === kind ? event.text : "")).join("");
+}
+
 /** The calls of an answer with all that came of their arguments. */
 export function calls(events: readonly AnswerEvent[]): { name: string; arguments: string }[] {
     return events

@@ -134,14 +134,16 @@ function Edges({ plan, at }: { plan: Layout; at: string | undefined }) {
     );
 }
 
-/** The nodes, and a pill for each value that comes from elsewhere. */
+/** The nodes, and a pill for each value that comes from another section. */
 function itemsOf(section: Section, model: Model): Item[] {
     const inside = new Set(section.nodes.map(({ name }) => name));
     const outside = new Map<string, Item>();
     const nodes = section.nodes.map((node): Item => {
-        const reads = node.inputs.map(({ name }) => {
-            const from = model.producer.get(name)?.name ?? name;
-            if (inside.has(from)) return from;
+        const reads = node.inputs.flatMap(({ name }) => {
+            const from = model.producer.get(name);
+            if (from && inside.has(from.name)) return from.name;
+            // Every layer reads the positions; a line to each would hide the others.
+            if (from?.op === "input") return [];
             const id = OUTSIDE + name;
             outside.set(id, { id, reads: [], ...PILL });
             return id;

@@ -1,4 +1,5 @@
 import { type PointerEvent, useId, useLayoutEffect, useRef, useState } from "react";
+import { classes } from "../classes";
 import styles from "./LineChart.module.css";
 import { nearest, type Point, path, place, runs, ticks } from "./scale";
 
@@ -80,7 +81,7 @@ export function LineChart({ title, series, now, spanMs, format, least = 0, empty
                                     <path
                                         key={`${s.name}-${run[0]?.at}`}
                                         d={run.length > 1 ? path(run, frame) : dot(run[0], frame)}
-                                        className={styles.line}
+                                        className={classes(styles.line, run.length === 1 && styles.dot)}
                                         data-colour={s.colour}
                                     />
                                 )),

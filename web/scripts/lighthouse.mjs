@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const LEAST = 95;
-const LIGHTHOUSE = "lighthouse@13";
+const LIGHTHOUSE = "lighthouse@12";
 
 const report = join(mkdtempSync(join(tmpdir(), "lighthouse-")), "report.json");
 const flags = ["--quiet", "--only-categories=performance", "--output=json", `--output-path=${report}`];

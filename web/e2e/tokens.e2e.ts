@@ -62,7 +62,7 @@ it("takes a text of 100 KB, of which only what is seen is there", async () => {
 
 it("shows what the template makes of a conversation", async () => {
     const { page, complaints } = await openView(browser, server.url, "prompt");
-    const prompt = page.getByRole("region", { name: "Prompt", exact: true });
+    const prompt = page.getByRole("region", { name: "Tokens of the prompt" });
     await prompt.getByText("Which came first?").waitFor();
     const text = page.getByRole("textbox", { name: "Text of message 2" });
     await text.fill("The hen <|im_end|> or the egg?");
@@ -93,7 +93,7 @@ it("shows the prompt of a chat as its model saw it", async () => {
     await answers(page).first().waitFor();
     await page.goto(`${server.url}/#/prompt`);
     await page.getByRole("tab", { name: "Of a chat" }).click();
-    const prompt = page.getByRole("region", { name: "Prompt", exact: true });
+    const prompt = page.getByRole("region", { name: "Tokens of the prompt" });
     await prompt.getByText("swim?").waitFor();
     // The last thing is the beginning of the answer.
     await expect.poll(() => prompt.textContent()).toMatch(/swim\?<\|im_end\|>↵\s*<\|im_start\|>assistant↵\s*$/);

@@ -13,7 +13,12 @@ interface PageFrameProps {
 /** What every page but the chat stands in: a title and a scrolled column. */
 export function PageFrame({ title, lead, actions, children }: PageFrameProps) {
     return (
-        <div className={styles.page}>
+        <section
+            className={styles.page}
+            aria-label={title}
+            // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys.
+            tabIndex={0}
+        >
             <div className={styles.inside}>
                 <header className={styles.header}>
                     <div>
@@ -24,6 +29,6 @@ export function PageFrame({ title, lead, actions, children }: PageFrameProps) {
                 </header>
                 {children}
             </div>
-        </div>
+        </section>
     );
 }

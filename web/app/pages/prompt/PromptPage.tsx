@@ -136,7 +136,13 @@ function Rendering({ prompt, n_tokens, tokens }: Rendered) {
                 <CopyButton label="Copy the prompt" text={() => prompt} />
             </div>
             <TokenFacts token={at === undefined ? undefined : tokens[at]} index={at} />
-            <TokenText label="Prompt" tokens={tokens} at={at} onAt={setAt} colour={all ? "all" : "special"} />
+            <TokenText
+                label="Tokens of the prompt"
+                tokens={tokens}
+                at={at}
+                onAt={setAt}
+                colour={all ? "all" : "special"}
+            />
         </section>
     );
 }

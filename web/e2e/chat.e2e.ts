@@ -12,7 +12,7 @@ beforeAll(async () => {
     server = await startScripted({
         prompt_ms: 0.2,
         answers: [
-            { when: "", say: "<think>\nHm.\n</think>\n\nA plain answer.", ms: 5 },
+            { when: "", say: "<think>\nHm.\n</think>\n\nA plain answer.", ms: 20 },
             { when: "poem", say: LONG, ms: 4 },
             {
                 when: "markdown",

@@ -59,7 +59,14 @@ pub(super) fn counted(body: &Value) -> Result<(Option<&str>, ChatPrompt), FieldE
 fn chat(fields: &Fields<'_>, tools: Option<Vec<Value>>, thinking: Thinking) -> Result<ChatPrompt, FieldError> {
     let kwargs = Map::from_iter([("add_generation_prompt".to_owned(), Value::Bool(true))]);
     let Thinking { effort, enabled, .. } = thinking;
-    Ok(ChatPrompt { messages: conversation(fields)?, tools, kwargs, effort, thinking: enabled })
+    let messages = conversation(fields)?;
+    let continue_last = messages.last().is_some_and(is_begun);
+    Ok(ChatPrompt { messages, tools, kwargs, effort, thinking: enabled, continue_last })
+}
+
+/// Whether a last message is the beginning of the answer, put into the model's mouth.
+fn is_begun(message: &Value) -> bool {
+    message["role"] == "assistant" && message["content"] != "" && message.get("tool_calls").is_none()
 }
 
 /// Whether and how much the model is to think, as far as the request says.

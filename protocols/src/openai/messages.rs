@@ -27,6 +27,7 @@ pub(crate) fn conversation(fields: &Fields<'_>) -> Result<ChatPrompt, FieldError
         kwargs: kwargs(fields)?,
         effort: thinking.effort,
         thinking: thinking.enabled,
+        continue_last: fields.flag("continue_final_message")?.unwrap_or(false),
     })
 }
 

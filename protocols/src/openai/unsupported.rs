@@ -155,7 +155,6 @@ const CHAT: &[Foreign] = &[
     always("include_reasoning"),
     word("reasoning_format", &["auto", "deepseek"], "only \"auto\" is"),
     always("add_generation_prompt"),
-    not_on("continue_final_message"),
     not_on("add_special_tokens"),
     not_on("safe_prompt"),
     not_on("echo"),

@@ -114,6 +114,7 @@ fn asked(
         kwargs: Map::from_iter([("add_generation_prompt".to_owned(), Value::Bool(true))]),
         effort: thinking.effort,
         thinking: thinking.enabled,
+        continue_last: false,
     };
     Ok(Asked { chat, input })
 }

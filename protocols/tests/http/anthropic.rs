@@ -38,6 +38,44 @@ fn text(message: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_begun_is_gone_on_with_in_every_protocol() {
+    let server = Server::start().await;
+    let user = json!({"role": "user", "content": "tell a question"});
+    let begun = "Why is <|im_end|> it";
+    let messages = json!([user, {"role": "assistant", "content": begun}]);
+    let ask = |body: Value| {
+        let server = &server;
+        async move { server.post("/apply-template", &body).await.json()["prompt"].as_str().unwrap().to_owned() }
+    };
+    let thinking = json!({"enable_thinking": false});
+    let plain = ask(json!({"messages": [user], "chat_template_kwargs": thinking})).await;
+    let prompt =
+        ask(json!({"messages": messages, "continue_final_message": true, "chat_template_kwargs": thinking})).await;
+    assert_eq!(prompt, format!("{plain}{begun}"), "nothing stands behind what was begun");
+
+    let body = json!({"model": "x", "max_tokens": 12, "temperature": 0, "messages": messages, "thinking": {"type": "disabled"}});
+    let message = whole(&server, &body).await;
+    let chat = json!({
+        "messages": messages, "max_tokens": 12, "temperature": 0, "continue_final_message": true, "enable_thinking": false,
+    });
+    let chat = server.post("/v1/chat/completions", &chat).await.json();
+    assert_eq!(chat["choices"][0]["message"]["content"], text(&message));
+    assert_eq!(
+        message["usage"]["input_tokens"].as_u64().unwrap()
+            + message["usage"]["cache_read_input_tokens"].as_u64().unwrap(),
+        chat["usage"]["prompt_tokens"].as_u64().unwrap()
+    );
+    let counted = server.post("/v1/messages/count_tokens", &body).await.json();
+    assert_eq!(counted["input_tokens"], chat["usage"]["prompt_tokens"]);
+
+    for messages in [json!([user]), json!([user, {"role": "assistant", "content": ""}])] {
+        let reply =
+            server.post("/v1/chat/completions", &json!({"messages": messages, "continue_final_message": true})).await;
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("messages")), "{}", reply.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_says_the_same_whole_and_streamed_and_as_a_chat() {
     let server = Server::start().await;
     let told = whole(&server, &body()).await;

@@ -11,6 +11,7 @@
 
 mod asked;
 mod config;
+mod continued;
 mod defaults;
 mod error;
 mod event;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::{
     ChatPrompt, ModelInfo, Prepared, Prompt, Refusal, Request,
     asked::{Asked, plain},
+    continued,
 };
 use crate::{
     actors::speech::Speech,
@@ -68,6 +69,8 @@ pub(crate) fn read(info: &ModelInfo, request: Request, remember: bool) -> Result
     let overrides = SamplingOverrides { logprobs: request.logprobs, ..request.sampling };
     let params = info.sampling.with(&overrides).map_err(|e| invalid(&e.field, e.problem()))?;
     check_biases(info, overrides.logit_bias.as_deref().unwrap_or_default())?;
+    // What is gone on with is half a turn, and is not found again by a whole one.
+    let remember = remember && !matches!(&request.prompt, Prompt::Chat(chat) if chat.continue_last);
     let text = |segments: &[Segment], past: PastTurns, chat| {
         let joined = join(info, segments)?;
         let names = remember.then(|| digests(&joined));
@@ -217,6 +220,13 @@ fn check_tokens(info: &ModelInfo, tokens: &[u32]) -> Result<(), Refusal> {
 }
 
 pub(super) fn segments(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal> {
+    match chat.continue_last {
+        true => continued::cut(rendered(info, &continued::marked(chat)?)?),
+        false => rendered(info, chat),
+    }
+}
+
+fn rendered(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal> {
     let template = info.template.as_ref().ok_or_else(|| {
         let why = info.template_error.as_deref().unwrap_or("the model file has no chat template");
         Refusal::NoTemplate(why.to_owned())

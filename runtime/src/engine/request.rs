@@ -32,6 +32,8 @@ pub struct ChatPrompt {
     pub effort: Option<String>,
     /// Whether it is to think at all, where `effort` does not say so. Becomes a variable in the same way.
     pub thinking: Option<bool>,
+    /// Whether the last message, the assistant's, is to be gone on with instead of being answered.
+    pub continue_last: bool,
 }
 
 /// One generation.

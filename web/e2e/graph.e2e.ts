@@ -28,7 +28,7 @@ it("folds equal layers, and shows the one that is looked for", async () => {
     const detail = page.locator('[data-part="detail"]');
     await detail.getByText("blk.2.attn_output.weight").waitFor();
     await detail.getByText("tokens × 64").first().waitFor();
-    expect(await layers.getByLabel("layer").inputValue()).toBe("2");
+    expect(await layers.getByRole("combobox").inputValue()).toBe("2");
     expect(await layers.locator('[data-node="attn_out.2"]').getAttribute("aria-pressed")).toBe("true");
     // From node to node along what is read.
     await detail.getByRole("button", { name: "attn.2", exact: true }).click();

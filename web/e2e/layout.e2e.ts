@@ -14,7 +14,7 @@ beforeAll(async () => {
                 when: "",
                 say: "<think>\nHm.\n</think>\n\n# Title\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n```js\n// why\nconst x = `1`;\n```\n\nA [link](https://example.org), `code` and $a^2$.",
             },
-            { when: "weather", say: '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>' },
+            { when: "How is the weather", say: '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>' },
         ],
     });
     browser = await launch();

@@ -1,5 +1,3 @@
-//! Properties of the files and of how they are served.
-
 //! Every file of the page is served as it must be, and the page keeps to its own policy.
 
 use std::io::Read;

@@ -133,6 +133,12 @@ fn speechless() -> Vec<(&'static str, Source<'static>, &'static str)> {
         ("newer", saying(r#"{"bantam_plugin":9,"name":"x","version":"1","architectures":["llama"]}"#), "version 9"),
         ("more", saying(r#"{"bantam_plugin":0,"name":"x","version":"1","architectures":["llama"],"wish":1}"#), "wish"),
         ("none", saying(r#"{"bantam_plugin":0,"name":"x","version":"1","architectures":[]}"#), "takes none"),
+        (
+            "impostor",
+            saying(r#"{"bantam_plugin":0,"name":"built-in","version":"1","architectures":["a"]}"#),
+            "stands for",
+        ),
+        ("invisible", saying(r#"{"bantam_plugin":0,"name":" ","version":"1","architectures":["a"]}"#), "names"),
         ("nameless", saying(r#"{"bantam_plugin":0,"name":"","version":"1","architectures":["a"]}"#), "names"),
         (
             "escapes",
@@ -282,6 +288,32 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
     ];
     for (answer, word) in &answers {
         let told = refused(&Source { answer, ..WELL });
+        assert!(told.contains(word), "{told}\nexpected {word} of {answer:.200}");
+    }
+    let said = |key: &str, value: Value| {
+        let mut said: Value = serde_json::from_str(&answer(&graph(vocab, width, "logits", &json!({})))).unwrap();
+        said["model"][key] = value;
+        said.to_string()
+    };
+    let chat = |key: &str, value: Value| said("chat", json!({"stop_tokens": [], key: value}));
+    let copies = json!({"concat": {"of": vec![json!({"tensor": "token_embd.weight"}); 30_000], "axis": 0}});
+    let weights = json!([
+        {"name": "t", "shape": [vocab, width], "expr": {"tensor": "token_embd.weight"}},
+        {"name": "big", "shape": [vocab * 30_000, width], "expr": copies},
+    ]);
+    let many = vec![json!({"name": "x", "op": {"input": {"source": "positions"}}}); 40_000];
+    for (answer, word) in [
+        (chat("hidden", json!(["", "a"])), "chat.hidden[0]"),
+        (chat("hidden", json!([" \n"])), "chat.hidden[0]"),
+        (chat("stop_texts", json!(vec!["a"; 1000])), "chat.stop_texts: expected at most 64"),
+        (chat("stop_texts", json!(["a".repeat(10_000)])), "chat.stop_texts[0]: expected at most 1024"),
+        (chat("reasoning", json!([{"open": "", "close": "x", "ended_by_calls": true}])), "chat.reasoning[0].open"),
+        (said("tokenizer", json!({"pre": {"patterns": vec!["a"; 10_000]}})), "tokenizer.pre.patterns"),
+        (answer(&graph(vocab, width, "logits", &json!({"weights": weights}))), "weight `big`"),
+        (answer(&graph(vocab, width, "logits", &json!({"nodes": many}))), "another node yields"),
+        (r#"{"bantam_plugin":0,"error":{"message":""}}"#.to_owned(), "without a reason"),
+    ] {
+        let told = refused(&Source { answer: &answer, ..WELL });
         assert!(told.contains(word), "{told}\nexpected {word} of {answer:.200}");
     }
     for (build, word) in [
@@ -562,6 +594,35 @@ fn a_replaced_plugin_is_met_anew_and_told_of_once() {
     assert!(second.contains("version 3"), "{second}");
 }
 
+/// Processes whose command line has this in it.
+#[cfg(target_os = "linux")]
+fn processes(with: &str) -> usize {
+    let of = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    let lines = fs::read_dir("/proc").unwrap().map(|entry| of(entry.unwrap()));
+    lines.filter(|line| String::from_utf8_lossy(line).contains(with)).count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_host_that_is_killed_leaves_no_process_and_its_copies_are_swept() {
+    let (folder, places) = (folder(), folder());
+    Source { describe: "for (;;) pause();", ..WELL }.compile(folder.path(), "hangs");
+    let mut list = command();
+    list.args(["plugins", "--plugins"]).arg(folder.path()).env("TMPDIR", places.path());
+    let mut host = list.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let copies = places.path().to_str().unwrap().to_owned();
+    support::wait_for("the process that asks", || (processes(&copies) > 0).then_some(()));
+    host.kill().unwrap();
+    host.wait().unwrap();
+    support::wait_for("its end", || (processes(&copies) == 0).then_some(()));
+    let left = || fs::read_dir(places.path()).unwrap().count();
+    assert_eq!(left(), 1);
+    let none = self::folder();
+    let output = command().args(["plugins", "--plugins"]).arg(none.path()).env("TMPDIR", places.path()).output();
+    assert!(output.unwrap().status.success());
+    assert_eq!(left(), 0);
+}
+
 #[test]
 fn the_command_checks_one_file_and_lists_in_words() {
     let folder = folder();
@@ -577,6 +638,9 @@ fn the_command_checks_one_file_and_lists_in_words() {
     assert!(stderr(&checked).contains("bad.") && stderr(&checked).contains("version 3"), "{}", stderr(&checked));
     let by_variable = command().arg("plugins").env("BANTAM_PLUGINS", directory).output().unwrap();
     assert_eq!(stdout(&by_variable), lines);
-    let none = stdout(&bantam(&["plugins", "--plugins", "/nonexistent"]));
-    assert!(none.contains("no plugins in /nonexistent"), "{none}");
+    let none = bantam(&["plugins", "--plugins", "/nonexistent"]);
+    assert!(stdout(&none).contains("no plugins in /nonexistent"), "{}", stdout(&none));
+    assert!(stderr(&none).contains("/nonexistent: there is no such directory"), "{}", stderr(&none));
+    let file = fail(2, &["plugins", "--plugins", well.to_str().unwrap()]);
+    assert!(file.contains("expected a directory"), "{file}");
 }

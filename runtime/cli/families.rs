@@ -29,6 +29,14 @@ impl PluginArgs {
             [] => home::plugins().into_iter().collect(),
             given => given.to_vec(),
         };
+        for given in &self.plugins {
+            if given.exists() && !given.is_dir() {
+                return Err(CliError::Usage(format!("--plugins {}: expected a directory", given.display())));
+            }
+            if !given.exists() {
+                tracing::warn!("--plugins {}: there is no such directory yet", given.display());
+            }
+        }
         let failed = |e: std::io::Error| CliError::Failed(format!("family plugins cannot be prepared: {e}"));
         let worker = WorkerProgram::itself(&[plugins::WORKER]).map_err(failed)?;
         Plugins::new(PluginsConfig { directories, worker, limits: Limits::default() }).map_err(failed)

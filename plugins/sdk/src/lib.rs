@@ -30,8 +30,9 @@
 //!         let mut t = Tensors::new(checkpoint, &mut graph);
 //!         let layer = |t: &mut Tensors<'_>, i| PlainLayer::declare(t, &sizes, &ffn, i, false);
 //!         let weights = Decoder::declare(&mut t, sizes.table(), sizes.layers, layer)?;
+//!         let rope_factors = t.optional("rope_freqs", rope.dims / 2)?;
 //!         let scale = attention_scale(&fields, sizes.key_dim)?;
-//!         let how = PlainAttention { rope: &rope, rope_factors: None, scale };
+//!         let how = PlainAttention { rope: &rope, rope_factors: rope_factors.as_deref(), scale };
 //!         let logits = plain(&mut graph, &weights, sizes.norm_eps, how);
 //!         let chat = ChatFormat { stop_tokens: vec!["<|im_end|>".into()], ..ChatFormat::default() };
 //!         described(checkpoint, &sizes, sizes.context_length, graph.finish(&logits)?, chat)

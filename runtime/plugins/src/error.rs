@@ -1,6 +1,6 @@
 //! Why a plugin is not used.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 /// Why a plugin is not used, or gave no answer. Whoever shows it names the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,4 +68,15 @@ pub enum PluginError {
     /// The process that asks it cannot be started.
     #[error("the process that asks it cannot be started: {0}")]
     Worker(String),
+}
+
+/// An error with what is behind it: the system's loader says there what the matter is.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(behind) = source {
+        told = format!("{told}: {behind}");
+        source = behind.source();
+    }
+    told
 }

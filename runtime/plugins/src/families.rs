@@ -22,7 +22,7 @@ pub enum FamilyChoice {
 }
 
 /// The name that stands for the built-in families.
-const BUILT_IN: &str = "built-in";
+pub(crate) const BUILT_IN: &str = "built-in";
 
 impl FamilyChoice {
     /// The choice that a user writes: `built-in`, or a plugin's name.

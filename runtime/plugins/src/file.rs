@@ -65,6 +65,8 @@ impl Drop for PrivateCopy {
 #[derive(Debug)]
 pub(crate) struct Copies {
     directory: Arc<TempDir>,
+    /// Held as long as this process lives: who finds it free may remove the directory.
+    _lock: File,
     known: Mutex<Known>,
 }
 
@@ -80,8 +82,11 @@ impl Copies {
     /// # Errors
     /// If there is no place for them.
     pub(crate) fn new() -> io::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("bantam-plugins-").tempdir()?;
-        Ok(Copies { directory: Arc::new(directory), known: Mutex::default() })
+        sweep(&std::env::temp_dir());
+        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        let lock = File::create(directory.path().join(LOCK))?;
+        lock.lock()?;
+        Ok(Copies { directory: Arc::new(directory), _lock: lock, known: Mutex::default() })
     }
 
     /// Reads a plugin and puts a copy of it here, named by what it holds.
@@ -106,6 +111,21 @@ impl Copies {
         let copy = Arc::new(PrivateCopy { path: copy, kind, sha256: sha256.clone(), _directory: directory });
         known.by_hash.insert(sha256, Arc::downgrade(&copy));
         Ok(copy)
+    }
+}
+
+/// What directories of copies are called, and the file in them that is locked while they are in use.
+const PREFIX: &str = "bantam-plugins-";
+const LOCK: &str = "in-use";
+
+/// Removes the directories that processes have left which were killed. What cannot be removed is left.
+fn sweep(places: &Path) {
+    let Ok(entries) = fs::read_dir(places) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        let lock = File::options().write(true).open(entry.path().join(LOCK));
+        if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -56,7 +56,7 @@ impl PluginOps {
     pub(crate) fn load(copy: &Arc<PrivateCopy>, plugin: &str) -> Result<Self, PluginError> {
         // SAFETY: the library's initialisers run in this process: the user allowed the ops of plugins, which is to trust
         // their code.
-        let library = unsafe { Library::new(&copy.path) }.map_err(|e| PluginError::Load(e.to_string()))?;
+        let library = unsafe { Library::new(&copy.path) }.map_err(|e| PluginError::Load(crate::error::chain(&e)))?;
         let functions = Functions {
             open: symbol(&library, "bantam_plugin_op_open")?,
             run: symbol(&library, "bantam_plugin_op_run")?,
@@ -121,6 +121,8 @@ impl CustomOp for PluginOp {
         if !fits(rows.x, &self.widths, rows.rows) || !fits(rows.weights, &self.lengths, 1) || !fits_out {
             return Err(format!("op {}: it was given rows of other widths than it was made for", self.what));
         }
+        // What the op leaves out is no number, and is found where the logits are looked at.
+        rows.out.fill(f32::NAN);
         let (x, weight) = (pointers(rows.x), pointers(rows.weights));
         let call = Rows {
             rows: rows.rows,

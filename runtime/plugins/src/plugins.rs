@@ -10,12 +10,13 @@ use std::{
 use bantam_backend::CustomOps;
 use bantam_family_api::{
     Checkpoint, Draft, FamilyError, HfCheckpoint, Import, Model,
-    wire::{BuildAnswer, BuildRequest, Description, OpAnswer, OpRequest},
+    wire::{BuildAnswer, BuildRequest, Description, OpAnswer, OpRequest, WireError},
 };
 use bantam_graph::{Graph, Op, check};
 
 use crate::{
     PluginError,
+    families::BUILT_IN,
     file::{self, Copies, PrivateCopy, Stamp},
     ops::PluginOps,
     platform::Kind,
@@ -164,14 +165,16 @@ impl Plugin {
     pub fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
         let model = match self.build(&BuildRequest::Model { checkpoint: checkpoint.clone() })? {
             BuildAnswer::Model(model) => model,
-            BuildAnswer::Error(error) => return Err(error.into()),
+            BuildAnswer::Error(error) => return Err(self.says(error)),
             _ => return Err(self.refused("expected `model`".into())),
         };
         verify::model(&model, checkpoint).map_err(|why| self.refused(why))?;
         self.check_ops(&model.text)?;
         model.draft.as_ref().map_or(Ok(()), |draft| self.check_ops(&draft.graph))?;
         if !model.chat.unknown_calls.is_empty() {
-            let kinds = model.chat.unknown_calls.join(", ");
+            let first = model.chat.unknown_calls.iter().take(SHOWN_KINDS);
+            let kinds = first.map(|kind| format!("{:?}", kind.chars().take(40).collect::<String>()));
+            let kinds = kinds.collect::<Vec<_>>().join(", ");
             tracing::warn!(
                 "plugin {}: calls of tools in the form {kinds} are not known here and stay text",
                 self.name()
@@ -187,7 +190,7 @@ impl Plugin {
     pub fn import(&self, checkpoint: &HfCheckpoint) -> Result<Import, FamilyError> {
         let import = match self.build(&BuildRequest::Import { checkpoint: checkpoint.clone() })? {
             BuildAnswer::Import(import) => import,
-            BuildAnswer::Error(error) => return Err(error.into()),
+            BuildAnswer::Error(error) => return Err(self.says(error)),
             _ => return Err(self.refused("expected `import`".into())),
         };
         verify::import(&import, checkpoint).map_err(|why| self.refused(why))?;
@@ -201,7 +204,7 @@ impl Plugin {
     pub fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
         let built = match self.build(&BuildRequest::Draft { draft: draft.clone(), target: target.clone() })? {
             BuildAnswer::Draft(draft) => draft,
-            BuildAnswer::Error(error) => return Err(error.into()),
+            BuildAnswer::Error(error) => return Err(self.says(error)),
             _ => return Err(self.refused("expected `draft`".into())),
         };
         verify::draft(&built, draft, target).map_err(|why| self.refused(why))?;
@@ -271,7 +274,20 @@ impl Plugin {
 
     /// Its name and file, for messages.
     pub fn name(&self) -> String {
-        format!("`{}` ({})", self.description.name, self.file.display())
+        format!("`{}` ({})", self.description.name, shown(&self.file))
+    }
+
+    /// A refusal by the plugin, which does not say whose it is where it is a sentence.
+    fn says(&self, error: WireError) -> FamilyError {
+        match error {
+            WireError::Message { message } if message.trim().is_empty() => {
+                FamilyError::Unsupported(format!("the plugin {} refuses it without a reason", self.name()))
+            }
+            WireError::Message { message } => {
+                FamilyError::Unsupported(format!("the plugin {}: {message}", self.name()))
+            }
+            other => other.into(),
+        }
     }
 
     fn refused(&self, why: String) -> FamilyError {
@@ -302,7 +318,7 @@ fn at_once<T: Send, U: Send>(of: Vec<T>, make: impl Fn(T) -> U + Sync) -> Vec<U>
 
 /// Tells the log what was found.
 fn told(found: Found) -> Found {
-    let file = found.file.display();
+    let file = shown(&found.file);
     match &found.plugin {
         Ok(plugin) => {
             let Description { name, version, architectures, .. } = &plugin.description;
@@ -312,6 +328,9 @@ fn told(found: Found) -> Found {
     }
     found
 }
+
+/// Kinds of calls that a line of the log names.
+const SHOWN_KINDS: usize = 8;
 
 /// Most architectures of one plugin, and longest name.
 const MOST_ARCHITECTURES: usize = 256;
@@ -327,12 +346,25 @@ fn check_names(description: &Description) -> Result<(), String> {
     if architectures.is_empty() && hf_architectures.is_empty() {
         return Err("architectures: it takes none".into());
     }
-    let is_bad = |name: &&String| name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control);
+    let is_bad = |name: &&String| name.trim().is_empty() || name.len() > LONGEST_NAME || name.chars().any(misleads);
     match [name, version].into_iter().chain(all()).find(is_bad) {
         Some(bad) => {
             let shown: String = bad.chars().take(LONGEST_NAME).flat_map(char::escape_default).collect();
             Err(format!("expected names of 1 to {LONGEST_NAME} printable characters, found \"{shown}\""))
         }
+        None if name == BUILT_IN => Err(format!("name: `{BUILT_IN}` stands for the families of this program")),
         None => Ok(()),
     }
+}
+
+/// Control characters, and what cannot be seen or turns the direction of what follows.
+fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A path as it may stand in a line of text.
+fn shown(path: &Path) -> String {
+    let escaped = |c: char| if misleads(c) { c.escape_unicode().collect() } else { vec![c] };
+    path.display().to_string().chars().flat_map(escaped).collect()
 }

@@ -1,17 +1,29 @@
 //! What a plugin says of a checkpoint, checked against that checkpoint: a model that does not fit is refused before anything
 //! is computed with it.
 
-use bantam_family_api::{Checkpoint, Draft, DraftMethod, HfCheckpoint, Import, Model};
+use bantam_family_api::{ChatFormat, Checkpoint, Draft, DraftMethod, HfCheckpoint, Import, Model, Reasoning};
 use bantam_graph::{Graph, WeightExpr, check};
+use serde_json::Value;
 
 /// Longest sequence that a model may be said to be made for, in tokens.
 const LONGEST_CONTEXT: usize = 1 << 30;
+
+/// Most nodes, and most weights, of a graph: far above any model, and what can be made ready in seconds.
+const MOST_NODES: usize = 1 << 15;
+/// Most entries of a list in what a model says of its turns or its vocabulary.
+const MOST_ENTRIES: usize = 64;
+/// Longest text in these, in bytes; grammars have a bound of their own.
+const LONGEST_TEXT: usize = 1024;
+const GRAMMAR: &str = "grammar";
 
 /// Checks a model.
 ///
 /// # Errors
 /// What does not fit, by its name.
 pub(crate) fn model(model: &Model, of: &Checkpoint) -> Result<(), String> {
+    bounded("chat", &serde_json::to_value(&model.chat).map_err(|e| e.to_string())?)?;
+    bounded("tokenizer", &serde_json::to_value(&model.tokenizer).map_err(|e| e.to_string())?)?;
+    marks(&model.chat)?;
     if model.architecture != of.architecture {
         return Err(format!("it is of architecture `{}`, expected `{}`", model.architecture, of.architecture));
     }
@@ -20,10 +32,34 @@ pub(crate) fn model(model: &Model, of: &Checkpoint) -> Result<(), String> {
     }
     let tensor = |name: &str| of.tensors.get(name).map(|meta| meta.shape.clone());
     graph(&model.text, &tensor)?;
+    sizes(&model.text, of)?;
     match &model.draft {
-        Some(draft) => with_draft(&model.text, draft, &tensor),
+        Some(draft) => {
+            sizes(&draft.graph, of)?;
+            with_draft(&model.text, draft, &tensor)
+        }
         None => Ok(()),
     }
+}
+
+/// How often the entries of a checkpoint may come in the weights that are made of them.
+const MOST_COPIES: u128 = 4;
+
+/// Refuses weights that are many times what the checkpoint holds: making them would take memory that nobody has counted.
+fn sizes(graph: &Graph, of: &Checkpoint) -> Result<(), String> {
+    let entries = |shape: &[usize]| shape.iter().fold(1_u128, |n, extent| n.saturating_mul(*extent as u128));
+    let held = of.tensors.values().fold(0_u128, |sum, meta| sum.saturating_add(entries(&meta.shape)));
+    let mut sum = 0_u128;
+    for weight in &graph.weights {
+        sum = sum.saturating_add(entries(&weight.shape));
+        if sum > held.saturating_mul(MOST_COPIES) {
+            return Err(format!(
+                "graph `{}`, weight `{}`: with it the weights have {sum} entries, and all tensors of the checkpoint {held}",
+                graph.name, weight.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Checks a draft from a file of its own, whose tensors are called `draft.NAME`.
@@ -69,6 +105,47 @@ fn with_draft(text: &Graph, draft: &Draft, tensor: Tensor<'_>) -> Result<(), Str
     graphs.iter().try_for_each(|graph| weights(graph, tensor))
 }
 
+/// Refuses lists and texts that are longer than any model needs: what reads answers takes time for each.
+fn bounded(path: &str, value: &Value) -> Result<(), String> {
+    match value {
+        Value::String(text) if text.len() > LONGEST_TEXT => {
+            Err(format!("{path}: expected at most {LONGEST_TEXT} bytes, found {}", text.len()))
+        }
+        Value::Array(entries) if entries.len() > MOST_ENTRIES => {
+            Err(format!("{path}: expected at most {MOST_ENTRIES} entries, found {}", entries.len()))
+        }
+        Value::Array(entries) => {
+            entries.iter().enumerate().try_for_each(|(i, entry)| bounded(&format!("{path}[{i}]"), entry))
+        }
+        Value::Object(fields) => {
+            let mut fields = fields.iter().filter(|(name, _)| *name != GRAMMAR);
+            fields.try_for_each(|(name, field)| bounded(&format!("{path}.{name}"), field))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses marks without anything to be seen: they would be found everywhere.
+fn marks(chat: &ChatFormat) -> Result<(), String> {
+    let visible = |path: String, text: &str| match text.trim().is_empty() {
+        true => Err(format!("{path}: expected a text with more than white space")),
+        false => Ok(()),
+    };
+    for (name, texts) in
+        [("stop_tokens", &chat.stop_tokens), ("stop_texts", &chat.stop_texts), ("hidden", &chat.hidden)]
+    {
+        texts.iter().enumerate().try_for_each(|(i, text)| visible(format!("chat.{name}[{i}]"), text))?;
+    }
+    for (i, Reasoning { open, close, .. }) in chat.reasoning.iter().enumerate() {
+        visible(format!("chat.reasoning[{i}].open"), open)?;
+        visible(format!("chat.reasoning[{i}].close"), close)?;
+    }
+    chat.header.iter().try_for_each(|header| {
+        visible("chat.header.before".into(), &header.before)?;
+        visible("chat.header.behind".into(), &header.behind)
+    })
+}
+
 type Tensor<'a> = &'a dyn Fn(&str) -> Option<Vec<usize>>;
 
 fn graph(graph: &Graph, tensor: Tensor<'_>) -> Result<(), String> {
@@ -77,6 +154,13 @@ fn graph(graph: &Graph, tensor: Tensor<'_>) -> Result<(), String> {
 }
 
 fn weights(graph: &Graph, tensor: Tensor<'_>) -> Result<(), String> {
+    let (nodes, count) = (graph.nodes.len(), graph.weights.len());
+    if nodes > MOST_NODES || count > MOST_NODES {
+        return Err(format!(
+            "graph `{}`: expected at most {MOST_NODES} nodes and weights, found {nodes} and {count}",
+            graph.name
+        ));
+    }
     let mut weights = graph.weights.iter();
     weights.try_for_each(|weight| {
         fits(&weight.expr, &weight.shape, tensor)

@@ -23,6 +23,9 @@ pub(super) fn set() {
         (Resource::Nproc, 0),
         (Resource::Nofile, OPEN_FILES),
     ];
+    // Whoever asks may be killed; nobody would end this process then.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     for (resource, most) in limits {
         let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
     }

@@ -25,7 +25,7 @@ type Free = unsafe extern "C" fn(*mut Bytes);
 pub(super) fn ask(file: &Path, question: Question, request: &[u8]) -> Result<Vec<u8>, Refusal> {
     // SAFETY: loading runs the library's own initialisers, which may do anything: this process is made for that, holds
     // nothing of value, and its end is expected.
-    let library = unsafe { Library::new(file) }.map_err(|e| Refusal::Load(e.to_string()))?;
+    let library = unsafe { Library::new(file) }.map_err(|e| Refusal::Load(crate::error::chain(&e)))?;
     let found = {
         let abi: Abi = symbol(&library, symbols::ABI)?;
         // SAFETY: the header says that the function takes nothing and returns a number.

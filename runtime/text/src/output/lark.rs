@@ -21,6 +21,9 @@ const COMPILER_STACK: usize = 64 << 20;
 /// Longest call that is looked at, in bytes.
 const LONGEST_CALL: usize = 1 << 20;
 
+/// Words of the compiler's message that are told.
+const SHOWN_WORDS: usize = 60;
+
 /// What the holes of a grammar stand for where a call is read: any name, and any JSON object.
 const HOLES: &str = "name[capture]: /[^\\s\"'(){}\\[\\]<>,=]+/\narguments[capture]: %json {\"type\": \"object\"}\n";
 
@@ -98,7 +101,7 @@ fn compile(text: String) -> Result<Matcher, String> {
     let grammar = TopLevelGrammar { grammars: vec![GrammarWithLexer::from_lark(text)], max_tokens: None };
     let matcher = Matcher::new(factory.as_ref().map_err(Clone::clone)?.create_parser(grammar));
     match matcher.get_error() {
-        Some(error) => Err(error.lines().next().unwrap_or_default().to_owned()),
+        Some(error) => Err(error.split_whitespace().take(SHOWN_WORDS).collect::<Vec<_>>().join(" ")),
         None => Ok(matcher),
     }
 }

@@ -90,7 +90,10 @@ impl Marks {
         let calls = syntaxes.iter().enumerate().flat_map(|(at, syntax)| Mark::of_calls(at, syntax));
         let headers = header.iter().map(|header| Mark::new(Meaning::Header, Place::Message, tags(&header.before)));
         let hidden = hidden.iter().map(|text| Mark::new(Meaning::Hidden, Place::Anywhere, tags(text)));
-        let marks: Vec<Mark> = closes.chain(opens).chain(calls).chain(headers).chain(hidden).collect();
+        // A mark without anything to be seen would be found everywhere.
+        let is_visible = |mark: &Mark| !mark.tags.is_empty();
+        let around = closes.chain(opens).filter(is_visible);
+        let marks: Vec<Mark> = around.chain(calls).chain(headers.chain(hidden).filter(is_visible)).collect();
         let bare = syntaxes.iter().filter_map(Syntax::bare);
         let begins = marks.iter().filter_map(|mark| mark.tags.first()?.chars().next()).chain(bare);
         let begins = BTreeSet::from_iter(begins).into_iter().collect();

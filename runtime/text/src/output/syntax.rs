@@ -81,6 +81,9 @@ impl Syntax {
             CallSyntax::Python { open, close } => {
                 Self { block: None, open: tags(open), close: tags(close), form: Form::Python }
             }
+            CallSyntax::Braced { quote, .. } if quote.is_empty() => {
+                return Err("`quote` must not be empty".into());
+            }
             CallSyntax::Braced { open, close, quote } => {
                 let form = Form::Braced(quote.clone());
                 Self { block: None, open: tags(open), close: tags(close), form }

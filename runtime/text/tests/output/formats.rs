@@ -129,6 +129,24 @@ fn opening(calls: &CallSyntax) -> &str {
 }
 
 #[test]
+fn marks_that_cannot_be_seen_are_none() {
+    let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    let quote = CallSyntax::Braced { open: "x".into(), close: "y".into(), quote: String::new() };
+    let empty = Reasoning { open: " ".into(), close: String::new(), ended_by_calls: false };
+    let printable: Vec<String> = (' '..='~').map(String::from).collect();
+    for hidden in [texts(&["", "a"]), texts(&[" \n", "\t"]), printable] {
+        let format =
+            ChatFormat { hidden, calls: vec![quote.clone()], reasoning: vec![empty.clone()], ..ChatFormat::default() };
+        let format = OutputFormat::new(&format, None, true);
+        for tools in [Vec::new(), crate::support::tools()] {
+            let mut splitter = format.splitter(&tools, "");
+            splitter.push("a b\n\n x{} c");
+            splitter.finish();
+        }
+    }
+}
+
+#[test]
 fn calls_in_a_form_that_cannot_be_read_stay_text() {
     let deep = format!("start: {}name arguments{}", "(".repeat(500), ")".repeat(500));
     let long = format!("start: name arguments // {}", "x".repeat(100_000));

@@ -28,7 +28,9 @@ impl Record {
 
     /// The same in words for others; `cell` is the actor, if there is one at present.
     pub(crate) fn status(&self, name: &str, cell: Option<&ActorCell>) -> ActorStatus {
-        let runs = cell.is_some_and(|cell| matches!(cell.get_status(), CellStatus::Running | CellStatus::Upgrading));
+        // An actor that supervises starts what is below it, and so may serve before it has started itself.
+        let alive = [CellStatus::Starting, CellStatus::Running, CellStatus::Upgrading];
+        let runs = cell.is_some_and(|cell| alive.contains(&cell.get_status()));
         ActorStatus {
             name: name.into(),
             state: if runs { ActorState::Running } else { ActorState::Stopped },

@@ -1,5 +1,6 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
+import { preload } from "./scripts/preload";
 
 /** Where `npm run dev` and `npm run preview` find the API. */
 const server = process.env.BANTAM_URL ?? "http://127.0.0.1:8000";
@@ -24,7 +25,7 @@ const routes = [
 const proxy = Object.fromEntries(routes.map((route) => [route, { target: server, changeOrigin: true }]));
 
 export default defineConfig({
-    plugins: [react()],
+    plugins: [react(), preload("/app/chat/ChatPage.tsx")],
     build: {
         target: "es2023",
         // The policy that the page is served with allows no `data:` but for images.

@@ -1,0 +1,226 @@
+//! The host as a device, for tests: kernel files are compiled by a C++ compiler under a small header that stands for CUDA's
+//! language, and run thread by thread.
+//!
+//! It shows what a kernel computes, that it stays within its memory (a page that cannot be touched stands behind each
+//! buffer, and memory that was never written holds NaNs), and that all threads of a block reach its barriers. It says nothing
+//! about speed, nor about threads that run at the same time.
+
+mod build;
+mod memory;
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, c_char, c_void},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bantam_cuda::{
+    Device, DeviceError, Kernel, Launch,
+    device::Address,
+    source::Unit,
+};
+
+use memory::Guarded;
+
+/// `grid, threads, shared, arguments, sizes, count` to an error message, or null.
+type Start = unsafe extern "C" fn(
+    Grid,
+    u32,
+    usize,
+    *mut *mut c_void,
+    *const usize,
+    usize,
+) -> *const c_char;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Grid {
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    name: String,
+    start: Start,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    buffers: HashMap<Address, Guarded>,
+    units: HashMap<Unit, libloading::Library>,
+    kernels: Vec<Loaded>,
+    numbers: HashMap<(Unit, String), usize>,
+    taken: usize,
+    launches: u64,
+}
+
+/// The host as a device.
+#[derive(Debug)]
+pub struct Emulated {
+    state: Mutex<State>,
+    memory: usize,
+}
+
+impl Default for Emulated {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Emulated {
+    /// A device without a bound on its memory.
+    pub fn new() -> Self {
+        Self::with_memory(usize::MAX)
+    }
+
+    /// A device of so many bytes of memory.
+    pub fn with_memory(bytes: usize) -> Self {
+        Emulated { state: Mutex::default(), memory: bytes }
+    }
+
+    /// Bytes that are taken.
+    pub fn taken(&self) -> usize {
+        self.state().taken
+    }
+
+    /// Launches until now.
+    pub fn launches(&self) -> u64 {
+        self.state().launches
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Host memory that a device's address stands for.
+fn pointer(address: Address) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}
+
+impl Device for Emulated {
+    fn name(&self) -> String {
+        "the host, emulating a card".into()
+    }
+
+    fn alloc(&self, bytes: usize, what: &str) -> Result<Address, DeviceError> {
+        let none = || DeviceError::Memory { bytes, what: what.into() };
+        let mut state = self.state();
+        if bytes > self.memory - state.taken.min(self.memory) {
+            return Err(none());
+        }
+        let buffer = Guarded::new(bytes).ok_or_else(none)?;
+        let address = buffer.address();
+        state.taken += bytes;
+        state.buffers.insert(address, buffer);
+        Ok(address)
+    }
+
+    fn free(&self, address: Address) {
+        let mut state = self.state();
+        if let Some(buffer) = state.buffers.remove(&address) {
+            state.taken -= buffer.bytes();
+        }
+    }
+
+    #[allow(unsafe_code, reason = "addresses are pointers here")]
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
+        // SAFETY: the caller names memory of this device of at least so many bytes; a guard page catches what it does not.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer(to), bytes.len()) };
+        Ok(())
+    }
+
+    #[allow(unsafe_code, reason = "addresses are pointers here")]
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        // SAFETY: as for uploads.
+        unsafe { std::ptr::copy_nonoverlapping(pointer(from), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    #[allow(unsafe_code, reason = "addresses are pointers here")]
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: as for uploads; the two may overlap.
+        unsafe { std::ptr::copy(pointer(from), pointer(to), bytes) };
+        Ok(())
+    }
+
+    #[allow(unsafe_code, reason = "addresses are pointers here")]
+    fn fill(&self, to: Address, byte: u8, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: as for uploads.
+        unsafe { std::ptr::write_bytes(pointer(to), byte, bytes) };
+        Ok(())
+    }
+
+    #[allow(unsafe_code, reason = "loads the library that was just compiled, and calls what it registers")]
+    fn kernel(&self, unit: &Unit, name: &str) -> Result<Kernel, DeviceError> {
+        let mut state = self.state();
+        let key = (unit.clone(), name.to_owned());
+        if let Some(number) = state.numbers.get(&key) {
+            return Ok(Kernel(*number));
+        }
+        if !state.units.contains_key(unit) {
+            let path = build::library(unit)?;
+            // SAFETY: the library was compiled from our own sources and has no initialisers that matter.
+            let library = unsafe { libloading::Library::new(&path) }
+                .map_err(|e| DeviceError::Compile { unit: unit.label(), why: e.to_string() })?;
+            state.units.insert(unit.clone(), library);
+        }
+        let missing = || DeviceError::Missing { unit: unit.label(), kernel: name.into() };
+        let library = state.units.get(unit).ok_or_else(missing)?;
+        // SAFETY: `emulated_NAME` is a function of this type by construction (build.rs writes it).
+        let start = unsafe { library.get::<Start>(format!("emulated_{name}\0").as_bytes()) }.map_err(|_| missing())?;
+        let start = *start;
+        state.kernels.push(Loaded { name: name.into(), start });
+        let number = state.kernels.len() - 1;
+        state.numbers.insert(key, number);
+        Ok(Kernel(number))
+    }
+
+    #[allow(unsafe_code, reason = "calls a compiled kernel")]
+    fn launch(&self, kernel: Kernel, launch: &Launch) -> Result<(), DeviceError> {
+        let [x, y, z] = launch.grid;
+        let (name, start) = {
+            let mut state = self.state();
+            state.launches += 1;
+            match state.kernels.get(kernel.0) {
+                Some(loaded) => (loaded.name.clone(), loaded.start),
+                None => return Err(DeviceError::Launch { kernel: format!("{kernel:?}"), why: "unknown".into() }),
+            }
+        };
+        // Arguments at addresses that suit any type.
+        let mut places: Vec<Vec<u128>> = Vec::new();
+        let mut sizes = Vec::new();
+        for argument in launch.arguments() {
+            let mut place = vec![0_u128; argument.len().div_ceil(16)];
+            // SAFETY: the place has at least as many bytes as the argument.
+            unsafe { std::ptr::copy_nonoverlapping(argument.as_ptr(), place.as_mut_ptr().cast(), argument.len()) };
+            sizes.push(argument.len());
+            places.push(place);
+        }
+        let mut pointers: Vec<*mut c_void> = places.iter_mut().map(|place| place.as_mut_ptr().cast()).collect();
+        // SAFETY: the function checks number and sizes of arguments against the kernel's; what the kernel does with
+        // addresses is what is being tested.
+        let error = unsafe {
+            start(
+                Grid { x, y, z },
+                launch.threads,
+                launch.shared as usize,
+                pointers.as_mut_ptr(),
+                sizes.as_ptr(),
+                sizes.len(),
+            )
+        };
+        if error.is_null() {
+            return Ok(());
+        }
+        // SAFETY: errors are texts that end with a zero, valid until this thread's next launch.
+        let why = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
+        Err(DeviceError::Launch { kernel: name, why })
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! The kernel files, and what is compiled of them: a file with the values of its macros.
+
+/// A kernel file as it is built into the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Its name in `cu`.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(SourceFile { name: $name, text: include_str!(concat!("../cu/", $name)) }),*]
+    };
+}
+
+/// What kernel files include.
+pub const HEADERS: &[SourceFile] = files!["common.cuh"];
+
+/// The kernel files: one for each family of kernels.
+pub const FILES: &[SourceFile] = files!["rows.cu"];
+
+/// What is compiled as one: a kernel file, for certain values of its macros (a number format, say).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Unit {
+    /// Name of the file.
+    pub file: &'static str,
+    /// Names and values of macros.
+    pub defines: Vec<(&'static str, String)>,
+}
+
+impl Unit {
+    /// A file without macros.
+    pub fn plain(file: &'static str) -> Self {
+        Unit { file, defines: Vec::new() }
+    }
+
+    /// A file with one macro.
+    pub fn with(file: &'static str, name: &'static str, value: impl Into<String>) -> Self {
+        Unit { file, defines: vec![(name, value.into())] }
+    }
+
+    /// The file's text; `None` if there is no such file.
+    pub fn text(&self) -> Option<&'static str> {
+        FILES.iter().find(|file| file.name == self.file).map(|file| file.text)
+    }
+
+    /// Name for people and for files: `linear.cu`, `linear.cu FORMAT=Q4_K`.
+    pub fn label(&self) -> String {
+        let defines = self.defines.iter().map(|(name, value)| format!(" {name}={value}"));
+        std::iter::once(self.file.to_owned()).chain(defines).collect()
+    }
+}

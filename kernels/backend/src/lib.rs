@@ -13,13 +13,23 @@
 //!
 //! Invariant: a row's result depends on that row's token and the state it reads, and on nothing else in the step.
 
+mod books;
+mod check;
 mod custom;
 mod group;
+mod roles;
+mod rope;
+mod state_roles;
 mod step;
 mod weights;
 
+pub use books::{PageBook, SlotBook};
+pub use check::{Demands, Limits, MostRows, check};
 pub use custom::{CustomOp, CustomOps, CustomRows};
 pub use group::{RecurrentGroup, StateGroup, state_groups};
+pub use roles::{Role, Wanted, wanted};
+pub use rope::RopeTable;
+pub use state_roles::{StateRoles, aliases};
 pub use step::{NO_PAGE, NO_SLOT, PageCopy, PageTable, RecurrentStep, SequenceStep, Step, StepError};
 pub use weights::{SharedBytes, WeightData, WeightError, WeightSource};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bantam_backend::{Backend, CompileError, CompileOptions, Program, Progress, WeightSource};
+use bantam_backend::{Backend, CompileError, CompileOptions, Demands, Program, Progress, WeightSource};
 use bantam_graph::{Graph, GraphError, check, link};
 
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     isa::Isa,
     profile::{Profile, Profiling},
     program::{CpuProgram, GraphParts, Parts},
-    step::Demands,
     team::Team,
 };
 

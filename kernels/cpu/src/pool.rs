@@ -7,7 +7,7 @@
 
 use std::{ops::Range, ptr::NonNull, rc::Rc};
 
-use bantam_backend::{KV_BLOCK, KvType, PageCopy, StateGroup, StepError};
+use bantam_backend::{KV_BLOCK, KvType, PageBook, PageCopy, StateGroup, StepError};
 
 use crate::memory::Zeroed;
 
@@ -132,13 +132,23 @@ impl StateSlot {
 /// The pages of one state group.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    group: StateGroup,
+    book: PageBook,
     slots: Vec<StateSlot>,
     /// What the pages lie in; one entry for each time the pool grew.
     segments: Vec<Zeroed>,
     pages: Vec<Page>,
-    /// Number of the last step that wrote each page.
-    written: Vec<u64>,
+}
+
+impl AsRef<PageBook> for Pool {
+    fn as_ref(&self) -> &PageBook {
+        &self.book
+    }
+}
+
+impl AsMut<PageBook> for Pool {
+    fn as_mut(&mut self) -> &mut PageBook {
+        &mut self.book
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,15 +163,16 @@ unsafe impl Sync for Page {}
 impl Pool {
     /// An empty pool for pages of these states.
     pub(crate) fn new(group: StateGroup, slots: Vec<StateSlot>) -> Self {
-        Pool { group, slots, segments: Vec::new(), pages: Vec::new(), written: Vec::new() }
+        Pool { book: PageBook::new(group), slots, segments: Vec::new(), pages: Vec::new() }
     }
 
     /// What it is for.
     pub(crate) fn group(&self) -> &StateGroup {
-        &self.group
+        self.book.group()
     }
 
     /// Pages that exist.
+    #[cfg(test)]
     pub(crate) fn pages(&self) -> usize {
         self.pages.len()
     }
@@ -169,15 +180,15 @@ impl Pool {
     /// Makes pages `0..pages` exist.
     pub(crate) fn reserve(&mut self, index: usize, pages: usize) -> Result<(), StepError> {
         let Some(more) = pages.checked_sub(self.pages.len()).filter(|more| *more > 0) else { return Ok(()) };
-        let refused = StepError::Memory { group: index, pages, page_bytes: self.group.page_bytes };
-        let bytes = more.checked_mul(self.group.page_bytes).ok_or_else(|| refused.clone())?;
+        let refused = StepError::Memory { group: index, pages, page_bytes: self.group().page_bytes };
+        let bytes = more.checked_mul(self.group().page_bytes).ok_or_else(|| refused.clone())?;
         let segment = Zeroed::new(bytes).ok_or(refused)?;
         for i in 0..more {
             // SAFETY: the segment has `more` pages of this size.
-            self.pages.push(Page(unsafe { segment.start().add(i * self.group.page_bytes) }));
+            self.pages.push(Page(unsafe { segment.start().add(i * self.group().page_bytes) }));
         }
         self.segments.push(segment);
-        self.written.resize(pages, 0);
+        self.book.grow(pages);
         Ok(())
     }
 
@@ -185,12 +196,7 @@ impl Pool {
     pub(crate) fn release(&mut self, page: u32) {
         let Some(&Page(start)) = self.pages.get(page as usize) else { return };
         // SAFETY: the page is the pool's, and `&mut self` keeps others from it.
-        unsafe { crate::os::give_back(start.as_ptr(), self.group.page_bytes) };
-    }
-
-    /// Notes that step number `step` writes a page; false if it was noted for this step before, or does not exist.
-    pub(crate) fn note_write(&mut self, page: u32, step: u64) -> bool {
-        self.written.get_mut(page as usize).is_some_and(|last| std::mem::replace(last, step) != step)
+        unsafe { crate::os::give_back(start.as_ptr(), self.group().page_bytes) };
     }
 
     /// First byte of a head's part of a page, [`StateSlot::head_bytes`] long.
@@ -269,21 +275,16 @@ impl Pool {
     }
 
     fn row_bytes(&self) -> usize {
-        self.group.page_bytes / PAGE_ROWS
+        self.group().page_bytes / PAGE_ROWS
     }
 
     /// Rows that the first `tokens` tokens of a page have, if there is such a page.
     fn rows(&self, page: u32, tokens: usize) -> Result<usize, StepError> {
-        if self.holds(page, tokens) {
-            return Ok(tokens / self.group.stride());
+        if self.book.holds(page, tokens) {
+            return Ok(tokens / self.group().stride());
         }
-        let (pages, of) = (self.pages.len(), self.group.page_tokens);
+        let (pages, of) = (self.pages.len(), self.group().page_tokens);
         Err(StepError::Invalid(format!("{tokens} tokens of page {page}, of {pages} pages of {of} tokens")))
-    }
-
-    /// Whether a page exists and has room for `tokens` tokens.
-    pub(crate) fn holds(&self, page: u32, tokens: usize) -> bool {
-        (page as usize) < self.pages.len() && tokens <= self.group.page_tokens
     }
 }
 
@@ -427,14 +428,6 @@ mod tests {
         assert!(pool.save(0, 33, &mut Vec::new()).is_err());
         assert!(pool.load(0, 2, &[0; 3]).is_err());
         assert!(matches!(pool.reserve(0, usize::MAX / 2), Err(StepError::Memory { .. })));
-        assert_eq!(pool.pages(), 1);
-    }
-
-    #[test]
-    fn a_page_is_written_once_in_a_step() {
-        let mut pool = pool();
-        pool.reserve(0, 2).unwrap();
-        assert!(pool.note_write(1, 5) && !pool.note_write(1, 5) && pool.note_write(1, 6));
-        assert!(!pool.note_write(2, 6));
+        assert_eq!(pool.book.pages(), 1);
     }
 }

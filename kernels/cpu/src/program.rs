@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use bantam_backend::{Program, RecurrentGroup, StateGroup, Step, StepError, Trace};
+use bantam_backend::{Demands, MostRows, Program, RecurrentGroup, StateGroup, Step, StepError, Trace};
 
 use crate::{
     attention::{self, Cut, Partials, PieceScratch, top_keys::Candidates},
@@ -25,7 +25,7 @@ use crate::{
     profile::{self, Marks, Profile},
     recurrent::{STRIP, SlotPool},
     simd::LANES,
-    step::{self, Demands, Prepared},
+    step::Prepared,
     team::{Broken, Member, Panicked, Team},
 };
 
@@ -148,7 +148,8 @@ impl CpuProgram {
         let Some(CompiledGraph { demands, slots, .. }) = self.graphs.get_mut(step.graph) else {
             return Err(StepError::Invalid(format!("graph {}, of {graphs}", step.graph)));
         };
-        step::check(step, demands, self.max, &mut self.pools, slots.as_mut(), self.steps)
+        let max = MostRows { tokens: self.max.tokens, logits: self.max.logits };
+        bantam_backend::check(step, demands, max, &mut self.pools, slots.as_mut().map(SlotPool::book_mut), self.steps)
     }
 
     /// The frame of a step, on one of the plans of its graph.

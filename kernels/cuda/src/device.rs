@@ -39,9 +39,30 @@ pub enum DeviceError {
         /// What the device said.
         why: String,
     },
+    /// There is no such device, or something that it needs is not installed.
+    #[error("{what}: {why}")]
+    Absent {
+        /// What is missing.
+        what: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The device does not answer any more, or refused a copy.
     #[error("the device failed: {0}")]
     Lost(String),
+}
+
+impl DeviceError {
+    /// The error with the node of a graph at which it came.
+    #[must_use]
+    pub fn at(self, node: &str) -> Self {
+        match self {
+            DeviceError::Launch { kernel, why } => {
+                DeviceError::Launch { kernel, why: format!("{why}, at node `{node}`") }
+            }
+            other => other,
+        }
+    }
 }
 
 /// An address in a device's memory.
@@ -51,8 +72,12 @@ pub type Address = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel(pub usize);
 
-/// How many threads run a kernel, and what they are given.
-#[derive(Clone, Debug, Default)]
+/// Most arguments of a launch, and most 8-byte words that they take together: far more than any kernel has.
+const MAX_ARGUMENTS: usize = 32;
+const MAX_WORDS: usize = 128;
+
+/// How many threads run a kernel, and what they are given. It lies on the stack: a launch allocates nothing.
+#[derive(Clone, Copy, Debug)]
 pub struct Launch {
     /// Blocks.
     pub grid: [u32; 3],
@@ -60,14 +85,26 @@ pub struct Launch {
     pub threads: u32,
     /// Bytes of dynamic shared memory of a block.
     pub shared: u32,
-    arguments: Vec<u8>,
-    sizes: Vec<usize>,
+    /// The arguments, each from a word on.
+    words: [u64; MAX_WORDS],
+    /// First word and bytes of each.
+    arguments: [(u16, u16); MAX_ARGUMENTS],
+    count: usize,
+    used: usize,
 }
 
 impl Launch {
     /// A launch without arguments.
     pub fn new(grid: [u32; 3], threads: u32) -> Self {
-        Launch { grid, threads, ..Launch::default() }
+        Launch {
+            grid,
+            threads,
+            shared: 0,
+            words: [0; MAX_WORDS],
+            arguments: [(0, 0); MAX_ARGUMENTS],
+            count: 0,
+            used: 0,
+        }
     }
 
     /// Asks for dynamic shared memory.
@@ -76,36 +113,63 @@ impl Launch {
         self
     }
 
-    /// Adds an argument: a number, an address, or a struct that kernels declare alike.
+    /// Adds an argument: a number, an address, or a struct that kernels declare alike. What there is no room for is left out,
+    /// and the launch refused by the device for its number of arguments.
     pub fn arg(mut self, argument: impl Argument) -> Self {
-        let start = self.arguments.len();
-        argument.write(&mut self.arguments);
-        self.sizes.push(self.arguments.len() - start);
+        let mut writer = Writer { words: &mut self.words[self.used..], bytes: 0 };
+        argument.write(&mut writer);
+        let bytes = writer.bytes;
+        if let Some(place) = self.arguments.get_mut(self.count).filter(|_| bytes <= (MAX_WORDS - self.used) * 8) {
+            *place = (self.used as u16, bytes as u16);
+            self.used += bytes.div_ceil(8);
+        }
+        self.count += 1;
         self
     }
 
-    /// The arguments' bytes, one after another, with the size of each.
-    pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.arguments.as_slice();
-        self.sizes.iter().map(move |size| {
-            let (argument, behind) = rest.split_at(*size);
-            rest = behind;
-            argument
-        })
+    /// The arguments: where each lies, and its bytes. `None` if there were too many.
+    pub fn arguments(&self) -> Option<impl ExactSizeIterator<Item = (&u64, usize)>> {
+        let places = self.arguments.get(..self.count)?;
+        Some(
+            places
+                .iter()
+                .map(|(word, bytes)| (&self.words[usize::from(*word).min(MAX_WORDS - 1)], usize::from(*bytes))),
+        )
+    }
+}
+
+/// Takes an argument's bytes.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    words: &'a mut [u64],
+    bytes: usize,
+}
+
+impl Writer<'_> {
+    /// Adds bytes, without padding.
+    pub fn put(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if let Some(word) = self.words.get_mut(self.bytes / 8) {
+                let mut whole = word.to_ne_bytes();
+                whole[self.bytes % 8] = *byte;
+                *word = u64::from_ne_bytes(whole);
+            }
+            self.bytes += 1;
+        }
     }
 }
 
 /// What kernels take, as its bytes on the device.
 pub trait Argument {
-    /// Appends the bytes.
-    fn write(&self, out: &mut Vec<u8>);
+    /// Writes the bytes, with the padding that C gives them.
+    fn write(&self, out: &mut Writer<'_>);
 }
 
 macro_rules! numbers {
     ($($ty:ty),*) => {
         $(impl Argument for $ty {
-            fn write(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_ne_bytes());
+            fn write(&self, out: &mut Writer<'_>) {
+                out.put(&self.to_ne_bytes());
             }
         })*
     };
@@ -114,7 +178,7 @@ macro_rules! numbers {
 numbers!(u32, i32, f32, u64);
 
 impl Argument for &Buffer {
-    fn write(&self, out: &mut Vec<u8>) {
+    fn write(&self, out: &mut Writer<'_>) {
         self.address().write(out);
     }
 }

@@ -3,6 +3,7 @@
 //! Kernels are CUDA files in `cu`, compiled for the card at hand when they are needed. Everything that runs them sees a
 //! [`Device`]: a card, or in tests the host, which runs the same files thread by thread.
 
+pub mod card;
 pub mod device;
 pub mod source;
 

@@ -19,7 +19,7 @@ macro_rules! files {
 pub const HEADERS: &[SourceFile] = files!["common.cuh"];
 
 /// The kernel files: one for each family of kernels.
-pub const FILES: &[SourceFile] = files!["rows.cu"];
+pub const FILES: &[SourceFile] = files!["elementwise.cu", "mixture.cu", "rows.cu", "streams.cu"];
 
 /// What is compiled as one: a kernel file, for certain values of its macros (a number format, say).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,4 +51,9 @@ impl Unit {
         let defines = self.defines.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.file.to_owned()).chain(defines).collect()
     }
+}
+
+/// Everything that may be compiled: each file in every form.
+pub fn units() -> Vec<Unit> {
+    FILES.iter().map(|file| Unit::plain(file.name)).collect()
 }

@@ -12,7 +12,8 @@ fn norms() {
     let (rows, width) = (3, 70);
     let x: Vec<f32> = (0..rows * width).map(|i| (i as f32 * 0.37).sin()).collect();
     let weight: Vec<f32> = (0..width).map(|i| 1.0 + i as f32 * 0.01).collect();
-    let (x_there, weight_there) = (Buffer::of_f32(&device, &x, "x").unwrap(), Buffer::of_f32(&device, &weight, "w").unwrap());
+    let (x_there, weight_there) =
+        (Buffer::of_f32(&device, &x, "x").unwrap(), Buffer::of_f32(&device, &weight, "w").unwrap());
     let out = Buffer::new(&device, x.len() * 4, "out").unwrap();
     let launch = Launch::new([rows as u32, 1, 1], 64)
         .arg(&x_there)

@@ -8,7 +8,7 @@ mod streams;
 
 use std::collections::HashMap;
 
-use bantam_backend::{CompileError, CustomOps};
+use bantam_backend::{CompileError, CustomOps, Limits};
 use bantam_graph::{Checked, InputSource, Node, Op};
 
 use super::{
@@ -20,15 +20,6 @@ use crate::{
     linear::{ActivationKind, QBlock},
     pool::StateSlot,
 };
-
-/// What an integer value can be at most, to be checked when a step arrives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Token ids are below this.
-    pub(crate) tokens: Option<usize>,
-    /// Positions are below this.
-    pub(crate) positions: Option<usize>,
-}
 
 /// Lowers a checked graph. `places` says where each of the graph's states lies.
 pub(crate) fn lower(

@@ -9,19 +9,16 @@ mod lower;
 mod narrow;
 mod place;
 mod recurrences;
-mod rope;
 mod schedule;
 mod states;
 mod weights;
 
-pub(crate) use lower::Limits;
 pub(crate) use place::{FEW_ROWS, MaxRows, Places, Private};
-pub(crate) use rope::RopeTable;
 pub(crate) use schedule::Schedule;
 pub(crate) use states::{StateLayout, StatePlaces, layout};
 pub(crate) use weights::{IntegerTable, Loading, Table, Weights, load};
 
-use bantam_backend::{CompileError, CustomOps};
+use bantam_backend::{CompileError, CustomOps, Limits};
 use bantam_graph::{Checked, Rows};
 
 use ir::{Attend, Best, Ir, Op, Value, ValueId};

@@ -1,12 +1,9 @@
 //! Lays the states of a model's graphs out: rows in the pages of their groups, recurrent values in slots.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::Range,
-};
+use std::{collections::HashMap, ops::Range};
 
-use bantam_backend::{CompileError, CompileOptions, KvType, StateGroup, state_groups};
-use bantam_graph::{Checked, Graph, Op, Recurrent, State, StateType};
+use bantam_backend::{CompileError, CompileOptions, KvType, StateGroup, StateRoles, aliases, state_groups};
+use bantam_graph::{Checked, Graph, Recurrent, State};
 
 use super::recurrences;
 use crate::{
@@ -41,7 +38,7 @@ pub(crate) fn layout(
     graphs: &[Checked<'_>],
     options: &CompileOptions,
 ) -> Result<(Vec<Pool>, Vec<StateLayout>), CompileError> {
-    let roles = Roles::of(graphs);
+    let roles = StateRoles::of(graphs);
     let (mut pools, mut layouts) = (Vec::new(), Vec::new());
     for (g, checked) in graphs.iter().enumerate() {
         let first = pools.len();
@@ -63,77 +60,15 @@ pub(crate) fn layout(
     Ok((pools, layouts))
 }
 
-/// The aliases of a graph: the state, which graph owns it, and its name there.
-fn aliases<'a>(graph: &'a Graph, graphs: &[Checked<'_>]) -> Vec<(&'a State, usize, &'a str)> {
-    let alias = |state: &'a State| {
-        let alias = state.alias.as_ref()?;
-        let owner = graphs.iter().position(|g| g.graph.name == alias.graph)?;
-        Some((state, owner, alias.state.as_str()))
-    };
-    graph.states.iter().filter_map(alias).collect()
-}
-
-/// What ops do with states, by graph and name; what a graph does with an alias counts for the state behind it.
-#[derive(Default)]
-struct Roles<'a> {
-    /// Scored against queries.
-    keys: HashSet<(usize, &'a str)>,
-    /// Keys of which whole pages are read: their rows are the fastest axis.
-    paged: HashSet<(usize, &'a str)>,
-    /// Read row by row: their heads lie in one run.
-    rows: HashSet<(usize, &'a str)>,
-    /// Read by attention alone, which can do with rotated heads.
-    attended: HashSet<(usize, &'a str)>,
-}
-
-impl<'a> Roles<'a> {
-    fn of(graphs: &'a [Checked<'a>]) -> Self {
-        let (mut roles, mut chosen_from) = (Roles::default(), HashSet::new());
-        for (g, checked) in graphs.iter().enumerate() {
-            let aliases = aliases(checked.graph, graphs);
-            let owner = |name: &'a str| {
-                let alias = aliases.iter().find(|(state, ..)| state.name == name);
-                alias.map_or((g, name), |(_, owner, name)| (*owner, *name))
-            };
-            for node in &checked.graph.nodes {
-                match &node.op {
-                    Op::Attention(o) => {
-                        roles.paged.insert(owner(&o.k_state));
-                        let compressed = o.compressed.as_ref().map(|keys| &keys.state);
-                        let states = [Some(&o.k_state), o.v_state.as_ref(), compressed];
-                        roles.attended.extend(states.into_iter().flatten().map(|state| owner(state)));
-                        if let Some(keys) = &o.compressed {
-                            let set = if keys.select.is_some() { &mut roles.keys } else { &mut roles.paged };
-                            set.insert(owner(&keys.state));
-                        }
-                    }
-                    Op::TopKeys(o) => {
-                        roles.paged.insert(owner(&o.k_state));
-                        chosen_from.insert(owner(&o.k_state));
-                    }
-                    Op::Pool(o) => {
-                        roles.rows.insert(owner(&o.state));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        roles.keys.extend(&roles.paged);
-        roles.attended.retain(|state| !chosen_from.contains(state));
-        roles
-    }
-}
-
 fn graph_pools(
     index: usize,
     graph: &Graph,
     first: usize,
-    roles: &Roles<'_>,
+    roles: &StateRoles<'_>,
     options: &CompileOptions,
     places: &mut StatePlaces,
 ) -> Result<Vec<Pool>, CompileError> {
-    let types: Vec<KvType> =
-        graph.states.iter().map(|s| element(s, (index, s.name.as_str()), roles, options)).collect();
+    let types: Vec<KvType> = graph.states.iter().map(|state| roles.kv_type(index, state, options)).collect();
     for (state, ty) in graph.states.iter().zip(&types) {
         // Offsets of several states are added up below.
         if row_bytes(state, *ty).saturating_mul(PAGE_ROWS) > 1 << 40 {
@@ -161,16 +96,6 @@ fn graph_pools(
 
 fn row_bytes(state: &State, ty: KvType) -> usize {
     ty.head_bytes(state.dim).saturating_mul(state.heads)
-}
-
-fn element(state: &State, id: (usize, &str), roles: &Roles<'_>, options: &CompileOptions) -> KvType {
-    let ty = match state.dtype {
-        StateType::F32 => KvType::F32,
-        StateType::Kv if roles.keys.contains(&id) => options.k_type,
-        StateType::Kv => options.v_type,
-    };
-    // Who chooses among keys by their scores would with codes of few bits choose others.
-    if ty.code_bits().is_some() && !roles.attended.contains(&id) { KvType::Q8_0 } else { ty }
 }
 
 fn slots(

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use bantam_backend::{CompileError, CustomOp, Progress, WeightData, WeightError, WeightSource};
+use bantam_backend::{
+    CompileError, CustomOp, Progress, Role, RopeTable, Wanted, WeightData, WeightError, WeightSource, wanted,
+};
 use bantam_gguf::dequantize;
-use bantam_graph::{Graph, NgramHash, Op, Weight};
+use bantam_graph::{Graph, NgramHash, Weight};
 
-use super::rope::RopeTable;
 use crate::{
     isa::Isa,
     linear::{PackedMatrix, Packer},
@@ -106,15 +107,6 @@ impl Index {
     }
 }
 
-/// What an op does with a weight.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Matrix,
-    Vector,
-    Table,
-    Integers,
-}
-
 /// How weights are made ready.
 pub(crate) struct Loading {
     /// The path whose kernels use them.
@@ -156,50 +148,6 @@ pub(crate) fn load(
 
 fn elements(weight: &Weight) -> u64 {
     weight.shape.iter().map(|n| *n as u64).product()
-}
-
-/// A weight, what is done with it, and the graphs that have it.
-struct Wanted<'g> {
-    weight: &'g Weight,
-    roles: Vec<Role>,
-    graphs: Vec<usize>,
-}
-
-/// The weights that nodes name, in order of first use. Graphs may have different weights of one name.
-fn wanted<'g>(graphs: &[&'g Graph]) -> Vec<Wanted<'g>> {
-    let mut wanted: Vec<Wanted<'g>> = Vec::new();
-    let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (g, graph) in graphs.iter().enumerate() {
-        let weights: HashMap<&str, &Weight> = graph.weights.iter().map(|w| (w.name.as_str(), w)).collect();
-        let named = graph.nodes.iter().flat_map(|node| node.op.weights().into_iter().map(move |name| (&node.op, name)));
-        for (op, name) in named {
-            let Some(weight) = weights.get(name) else { continue };
-            let known = positions.entry(name).or_default();
-            let at = known.iter().copied().find(|at| wanted[*at].weight == *weight).unwrap_or_else(|| {
-                known.push(wanted.len());
-                wanted.push(Wanted { weight, roles: Vec::new(), graphs: Vec::new() });
-                wanted.len() - 1
-            });
-            let (role, entry) = (role(op, name), &mut wanted[at]);
-            if !entry.roles.contains(&role) {
-                entry.roles.push(role);
-            }
-            if !entry.graphs.contains(&g) {
-                entry.graphs.push(g);
-            }
-        }
-    }
-    wanted
-}
-
-fn role(op: &Op, name: &str) -> Role {
-    match op {
-        Op::Embed(_) => Role::Table,
-        Op::Lookup(_) => Role::Integers,
-        Op::Experts(o) if o.up == name || [&o.gate, &o.down].contains(&&Some(name.into())) => Role::Matrix,
-        Op::Linear(o) if o.weight == name => Role::Matrix,
-        _ => Role::Vector,
-    }
 }
 
 /// Makes a weight ready for a role; its index in the role's table.

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use bantam_backend::RopeTable;
 use bantam_graph::Pairing;
 
 use crate::{
-    compile::{RopeTable, ir::Turning},
+    compile::ir::Turning,
     isa::Isa,
     simd::{Floats, Kernel, with_floats},
 };

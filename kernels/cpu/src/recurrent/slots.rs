@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use bantam_backend::{NO_SLOT, RecurrentGroup, RecurrentStep, SequenceStep, Step, StepError};
+use bantam_backend::{RecurrentGroup, RecurrentStep, SlotBook, Step, StepError};
 
 use crate::memory::Zeroed;
 
@@ -43,28 +43,15 @@ impl View {
     }
 }
 
-#[derive(Debug)]
-struct Slot {
-    start: NonNull<f32>,
-    /// Tokens that the value stands after; none: nothing was written yet.
-    tokens: Option<usize>,
-    /// Tentative rows whose inputs are kept.
-    kept: usize,
-    /// Bank that holds them.
-    bank: usize,
-    /// Number of the last step that wrote it.
-    written: u64,
-}
-
 /// The slots of one graph.
 #[derive(Debug)]
 pub(crate) struct SlotPool {
     group: RecurrentGroup,
     places: Vec<Place>,
-    /// Most tentative rows of a step.
-    tentative: usize,
+    book: SlotBook,
     segments: Vec<Zeroed>,
-    slots: Vec<Slot>,
+    /// Where each slot begins.
+    starts: Vec<NonNull<f32>>,
 }
 
 // SAFETY: the pointers lead into `segments`, which the pool owns. A step's writes go to slots that were checked to be
@@ -87,104 +74,66 @@ impl SlotPool {
         }
         let slot_bytes = end.checked_mul(size_of::<f32>())?;
         let group = RecurrentGroup { slot_bytes, states: (0..sizes.len()).collect() };
-        Some(SlotPool { group, places, tentative, segments: Vec::new(), slots: Vec::new() })
+        Some(SlotPool { group, places, book: SlotBook::new(tentative), segments: Vec::new(), starts: Vec::new() })
     }
 
     pub(crate) fn group(&self) -> &RecurrentGroup {
         &self.group
     }
 
+    pub(crate) fn book_mut(&mut self) -> &mut SlotBook {
+        &mut self.book
+    }
+
     /// Makes slots `0..slots` exist.
     pub(crate) fn reserve(&mut self, slots: usize) -> Result<(), StepError> {
-        let Some(more) = slots.checked_sub(self.slots.len()).filter(|more| *more > 0) else { return Ok(()) };
+        let Some(more) = slots.checked_sub(self.starts.len()).filter(|more| *more > 0) else { return Ok(()) };
         let bytes = self.group.slot_bytes;
         let refused = StepError::SlotMemory { slots, slot_bytes: bytes };
         let total = more.checked_mul(bytes).ok_or_else(|| refused.clone())?;
         let segment = Zeroed::new(total).ok_or(refused)?;
         for i in 0..more {
             // SAFETY: the segment has `more` slots of this size.
-            let start = unsafe { segment.start().add(i * bytes) }.cast();
-            self.slots.push(Slot { start, tokens: None, kept: 0, bank: 0, written: 0 });
+            self.starts.push(unsafe { segment.start().add(i * bytes) }.cast());
         }
+        self.book.grow(slots);
         self.segments.push(segment);
         Ok(())
-    }
-
-    /// Checks what step number `number` does with a sequence's slots, and notes that it writes one.
-    pub(crate) fn check(&mut self, sequence: &SequenceStep, number: u64) -> Result<(), String> {
-        let Some(RecurrentStep { from, to, accepted, tentative }) = sequence.recurrent else {
-            return Err("the graph has recurrent state, and no slots are given".into());
-        };
-        let exist = self.slots.len();
-        let (after, kept) = match self.slots.get(from as usize) {
-            _ if from == NO_SLOT => (Some(0), 0),
-            Some(slot) => (slot.tokens, slot.kept),
-            None => return Err(format!("slot {from} of {exist}")),
-        };
-        if accepted > kept {
-            return Err(format!("{accepted} accepted rows, and slot {from} keeps {kept}"));
-        }
-        if after.is_none_or(|after| after + accepted != sequence.start) {
-            let after = after.map_or("no tokens at all".into(), |after| format!("{after} tokens"));
-            let start = sequence.start;
-            return Err(format!("slot {from} stands after {after}, expected {start} - {accepted}"));
-        }
-        if tentative > sequence.rows || tentative > self.tentative {
-            let (rows, most) = (sequence.rows, self.tentative);
-            return Err(format!("{tentative} tentative rows of {rows}, expected at most {most}"));
-        }
-        let target = self.slots.get_mut(to as usize).ok_or_else(|| format!("slot {to} of {exist}"))?;
-        if std::mem::replace(&mut target.written, number) == number {
-            return Err(format!("slot {to} is written twice in one step"));
-        }
-        Ok(())
-    }
-
-    /// Whether step number `number` was noted to write a slot.
-    pub(crate) fn is_written(&self, slot: u32, number: u64) -> bool {
-        self.slots.get(slot as usize).is_some_and(|slot| slot.written == number)
     }
 
     /// State `state` as a sequence of a checked step sees it.
     pub(crate) fn view(&self, state: usize, step: &RecurrentStep) -> View {
         let Place { value, kept, inputs, .. } = self.places[state];
-        let bank = |slot: &Slot, bank: usize| {
+        let bank = |start: NonNull<f32>, bank: usize| {
             // SAFETY: a slot has room for two banks of every state.
-            unsafe { slot.start.add(kept + bank * self.tentative * inputs) }
+            unsafe { start.add(kept + bank * self.book.tentative() * inputs) }
         };
-        let from = self.slots.get(step.from as usize);
-        let to = &self.slots[step.to as usize];
+        let from = self.starts.get(step.from as usize).copied();
+        let to = self.starts[step.to as usize];
         View {
             // SAFETY: the value lies in the slot.
-            from: from.map(|slot| unsafe { slot.start.add(value) }),
+            from: from.map(|start| unsafe { start.add(value) }),
             // SAFETY: as above.
-            to: unsafe { to.start.add(value) },
-            kept: from.map(|slot| bank(slot, slot.bank)),
-            keep: bank(to, 1 - to.bank),
+            to: unsafe { to.add(value) },
+            kept: from.map(|start| bank(start, self.book.bank(step.from))),
+            keep: bank(to, 1 - self.book.bank(step.to)),
             inputs,
         }
     }
 
     /// Notes what a step that was run has left in the slots.
     pub(crate) fn finish(&mut self, step: &Step) {
-        for sequence in &step.sequences {
-            let Some(RecurrentStep { to, tentative, .. }) = sequence.recurrent else { continue };
-            if let Some(slot) = self.slots.get_mut(to as usize) {
-                slot.tokens = Some(sequence.start + sequence.rows - tentative);
-                slot.kept = tentative;
-                slot.bank = 1 - slot.bank;
-            }
-        }
+        self.book.finish(step);
     }
 
     /// Appends a slot: the tokens it stands after, then the values.
     pub(crate) fn save(&self, slot: u32, out: &mut Vec<u8>) -> Result<(), StepError> {
-        let found = self.slots.get(slot as usize).and_then(|s| Some((s, s.tokens?)));
-        let (slot, tokens) = found.ok_or_else(|| self.missing(slot))?;
+        let found = self.starts.get(slot as usize).zip(self.book.tokens(slot));
+        let (start, tokens) = found.ok_or_else(|| self.missing(slot))?;
         out.extend((tokens as u64).to_le_bytes());
         for place in &self.places {
             // SAFETY: the value lies in the slot; nobody writes, a step needs `&mut` program.
-            let values = unsafe { std::slice::from_raw_parts(slot.start.as_ptr().add(place.value), place.len) };
+            let values = unsafe { std::slice::from_raw_parts(start.as_ptr().add(place.value), place.len) };
             out.extend(values.iter().flat_map(|v| v.to_le_bytes()));
         }
         Ok(())
@@ -194,8 +143,7 @@ impl SlotPool {
     pub(crate) fn load(&mut self, slot: u32, bytes: &[u8]) -> Result<(), StepError> {
         let floats: usize = self.places.iter().map(|p| p.len).sum();
         let expected = size_of::<u64>() + floats * size_of::<f32>();
-        let missing = self.missing(slot);
-        let target = self.slots.get_mut(slot as usize).ok_or(missing)?;
+        let start = *self.starts.get(slot as usize).ok_or_else(|| self.missing(slot))?;
         let (tokens, values) = bytes.split_first_chunk().map(|(t, v)| (u64::from_le_bytes(*t), v)).unwrap_or_default();
         if bytes.len() != expected || tokens > u64::from(u32::MAX) {
             return Err(StepError::Invalid(format!(
@@ -207,14 +155,14 @@ impl SlotPool {
         for place in &self.places {
             for (i, value) in (0..place.len).zip(values.by_ref()) {
                 // SAFETY: the value lies in the slot; `&mut self` excludes others.
-                unsafe { target.start.add(place.value + i).write(value) };
+                unsafe { start.add(place.value + i).write(value) };
             }
         }
-        (target.tokens, target.kept) = (Some(tokens as usize), 0);
+        self.book.load(slot, tokens as usize);
         Ok(())
     }
 
     fn missing(&self, slot: u32) -> StepError {
-        StepError::Invalid(format!("nothing was ever written to slot {slot}, of {} slots", self.slots.len()))
+        StepError::Invalid(format!("nothing was ever written to slot {slot}, of {} slots", self.starts.len()))
     }
 }

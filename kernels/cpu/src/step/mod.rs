@@ -1,8 +1,4 @@
-//! A step on arrival: everything in it is checked before anything is computed, and laid out for the members.
-
-mod check;
-
-pub(crate) use check::{Demands, check};
+//! A step that was checked, laid out for the members.
 
 use bantam_backend::Step;
 use bantam_graph::Rows;

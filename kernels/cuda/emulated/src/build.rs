@@ -18,8 +18,18 @@ const HEADER: &str = include_str!("../cpp/emulation.h");
 const RUNNER: &str = include_str!("../cpp/emulation.cpp");
 
 /// Flags of the compiler. No product and sum are fused but by `fmaf`, as on the card.
-const FLAGS: &[&str] =
-    &["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-DEMULATED", "-Wall", "-Wno-unknown-pragmas", "-x", "c++"];
+const FLAGS: &[&str] = &[
+    "-std=c++17",
+    "-O2",
+    "-ffp-contract=off",
+    "-fPIC",
+    "-shared",
+    "-DEMULATED",
+    "-Wall",
+    "-Wno-unknown-pragmas",
+    "-x",
+    "c++",
+];
 
 /// Fused products are one instruction where the machine has it.
 const NATIVE: &[&str] = if cfg!(target_arch = "x86_64") { &["-mfma"] } else { &[] };

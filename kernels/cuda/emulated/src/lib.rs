@@ -14,23 +14,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use bantam_cuda::{
-    Device, DeviceError, Kernel, Launch,
-    device::Address,
-    source::Unit,
-};
+use bantam_cuda::{Device, DeviceError, Kernel, Launch, device::Address, source::Unit};
 
 use memory::Guarded;
 
 /// `grid, threads, shared, arguments, sizes, count` to an error message, or null.
-type Start = unsafe extern "C" fn(
-    Grid,
-    u32,
-    usize,
-    *mut *mut c_void,
-    *const usize,
-    usize,
-) -> *const c_char;
+type Start = unsafe extern "C" fn(Grid, u32, usize, *mut *mut c_void, *const usize, usize) -> *const c_char;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -189,17 +178,10 @@ impl Device for Emulated {
                 None => return Err(DeviceError::Launch { kernel: format!("{kernel:?}"), why: "unknown".into() }),
             }
         };
-        // Arguments at addresses that suit any type.
-        let mut places: Vec<Vec<u128>> = Vec::new();
-        let mut sizes = Vec::new();
-        for argument in launch.arguments() {
-            let mut place = vec![0_u128; argument.len().div_ceil(16)];
-            // SAFETY: the place has at least as many bytes as the argument.
-            unsafe { std::ptr::copy_nonoverlapping(argument.as_ptr(), place.as_mut_ptr().cast(), argument.len()) };
-            sizes.push(argument.len());
-            places.push(place);
-        }
-        let mut pointers: Vec<*mut c_void> = places.iter_mut().map(|place| place.as_mut_ptr().cast()).collect();
+        let failed = |why: String| DeviceError::Launch { kernel: name.clone(), why };
+        let arguments = launch.arguments().ok_or_else(|| failed("too many arguments".into()))?;
+        let (mut pointers, sizes): (Vec<*mut c_void>, Vec<usize>) =
+            arguments.map(|(word, bytes)| (std::ptr::from_ref(word).cast_mut().cast(), bytes)).unzip();
         // SAFETY: the function checks number and sizes of arguments against the kernel's; what the kernel does with
         // addresses is what is being tested.
         let error = unsafe {
@@ -217,7 +199,7 @@ impl Device for Emulated {
         }
         // SAFETY: errors are texts that end with a zero, valid until this thread's next launch.
         let why = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
-        Err(DeviceError::Launch { kernel: name, why })
+        Err(failed(why))
     }
 
     fn synchronize(&self) -> Result<(), DeviceError> {

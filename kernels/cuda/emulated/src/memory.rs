@@ -42,7 +42,11 @@ impl Guarded {
         // SAFETY: within the mapping, page by page; the last one becomes the guard.
         unsafe {
             libc::mprotect(map.byte_add(room), page, libc::PROT_NONE);
-            std::ptr::write_bytes(std::ptr::with_exposed_provenance_mut::<u8>(start), 0xff, bytes.next_multiple_of(ALIGN));
+            std::ptr::write_bytes(
+                std::ptr::with_exposed_provenance_mut::<u8>(start),
+                0xff,
+                bytes.next_multiple_of(ALIGN),
+            );
         }
         Some(Guarded { map, mapped, start, bytes })
     }

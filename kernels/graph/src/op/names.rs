@@ -59,6 +59,51 @@ impl Op {
         }
     }
 
+    /// The names that [`Op::operands`] lists, to be changed; in another order.
+    pub fn operands_mut(&mut self) -> Vec<&mut String> {
+        let mut names: Vec<&mut String> = Vec::new();
+        match self {
+            Op::Input { .. } => {}
+            Op::Embed(o) => names.push(&mut o.ids),
+            Op::Lookup(o) => names.push(&mut o.ids),
+            Op::NgramHash(o) => names.extend(&mut o.ids),
+            Op::Linear(o) => names.push(&mut o.x),
+            Op::Norm(o) => names.push(&mut o.x),
+            Op::Rope(o) => names.extend([&mut o.x, &mut o.positions]),
+            Op::Attention(o) => {
+                names.push(&mut o.q);
+                names.extend(o.k.iter_mut().chain(&mut o.v));
+                names.extend(o.select.iter_mut().map(|select| &mut select.ids));
+                names.extend(o.compressed.iter_mut().filter_map(|keys| keys.select.as_mut()));
+            }
+            Op::TopKeys(o) => names.extend([Some(&mut o.q), o.weights.as_mut()].into_iter().flatten()),
+            Op::Pool(o) => names.extend([Some(&mut o.x), o.gate.as_mut()].into_iter().flatten()),
+            Op::ShortConv(o) => names.push(&mut o.x),
+            Op::DeltaRule(o) => names.extend([&mut o.q, &mut o.k, &mut o.v, &mut o.decay, &mut o.beta]),
+            Op::Ssm(o) => names.extend([&mut o.x, &mut o.b, &mut o.c, &mut o.dt]),
+            Op::Glu(o) => names.extend([&mut o.gate, &mut o.up]),
+            Op::Add { a, b } | Op::Mul { a, b } | Op::Dot { a, b, .. } => names.extend([a, b]),
+            Op::Affine(o) => names.push(&mut o.x),
+            Op::Slice(o) => names.push(&mut o.x),
+            Op::Concat(o) => names.extend(&mut o.parts),
+            Op::Custom(o) => names.extend(&mut o.x),
+            Op::Store { x, .. }
+            | Op::Activate { x, .. }
+            | Op::Scale { x, .. }
+            | Op::Softcap { x, .. }
+            | Op::Select { x, .. } => names.push(x),
+            Op::Route(o) => names.extend([Some(&mut o.scores), o.ids.as_mut()].into_iter().flatten()),
+            Op::Experts(o) => names.extend([&mut o.x, &mut o.ids, &mut o.weights]),
+            Op::StreamGates(o) => names.push(&mut o.x),
+            Op::StreamCollapse(o) => names.extend([Some(&mut o.x), o.weights.as_mut()].into_iter().flatten()),
+            Op::StreamUpdate(o) => {
+                names.extend([&mut o.y, &mut o.post]);
+                names.extend(o.x.iter_mut().chain(&mut o.mix));
+            }
+        }
+        names
+    }
+
     /// Names of the weights that the op reads.
     pub fn weights(&self) -> Vec<&str> {
         match self {

@@ -1,12 +1,10 @@
 //! Ops that look at one row at a time.
 
+use bantam_backend::RopeTable;
 use bantam_graph::{Affine, Concat, Embed, InputSource, Linear, Lookup, NgramHash, Norm, Rope, Slice};
 
 use super::{Lowered, Lowering, Origin};
-use crate::compile::{
-    ir::{self, Cutting, Entry, RunNorm, Turning, Value, ValueId},
-    rope::RopeTable,
-};
+use crate::compile::ir::{self, Cutting, Entry, RunNorm, Turning, Value, ValueId};
 
 impl Lowering<'_> {
     pub(super) fn embed(&mut self, o: &Embed) -> Lowered<ir::Op> {

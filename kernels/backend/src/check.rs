@@ -1,40 +1,58 @@
-//! What a step must be before it runs.
+//! What a step must be before it runs, whatever runs it.
 
 use std::ops::Range;
 
-use bantam_backend::{SequenceStep, Step, StepError};
-
 use crate::{
-    compile::{Limits, MaxRows},
-    pool::Pool,
-    recurrent::SlotPool,
+    SequenceStep, Step, StepError,
+    books::{PageBook, SlotBook},
 };
+
+/// What integers a step may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Token ids are below this.
+    pub tokens: Option<usize>,
+    /// Positions are below this.
+    pub positions: Option<usize>,
+}
+
+/// Most rows of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct MostRows {
+    /// Tokens.
+    pub tokens: usize,
+    /// Tokens whose logits are wanted.
+    pub logits: usize,
+}
 
 /// What a graph asks of its steps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Demands {
+pub struct Demands {
     /// What integers a step may hold.
-    pub(crate) limits: Limits,
+    pub limits: Limits,
     /// State groups whose rows the graph writes.
-    pub(crate) writes: Range<usize>,
+    pub writes: Range<usize>,
     /// State groups of other graphs whose rows it reads.
-    pub(crate) reads: Vec<usize>,
+    pub reads: Vec<usize>,
     /// Ids of earlier tokens that a sequence must bring along.
-    pub(crate) history: usize,
+    pub history: usize,
     /// Widths of the hidden inputs.
-    pub(crate) hidden: Vec<usize>,
+    pub hidden: Vec<usize>,
 }
 
 type Checked = Result<(), String>;
 
 /// Checks a step against a program. `number` is a number that no earlier step had; `slots` are those of the graph's
 /// recurrent state, if it has any.
-pub(crate) fn check(
+///
+/// # Errors
+/// What does not fit.
+pub fn check<P: AsRef<PageBook> + AsMut<PageBook>>(
     step: &Step,
     demands: &Demands,
-    max: MaxRows,
-    pools: &mut [Pool],
-    slots: Option<&mut SlotPool>,
+    max: MostRows,
+    pools: &mut [P],
+    slots: Option<&mut SlotBook>,
     number: u64,
 ) -> Result<(), StepError> {
     let checked = rows(step, &demands.limits, max)
@@ -45,7 +63,7 @@ pub(crate) fn check(
     checked.map_err(StepError::Invalid)
 }
 
-fn rows(step: &Step, limits: &Limits, max: MaxRows) -> Checked {
+fn rows(step: &Step, limits: &Limits, max: MostRows) -> Checked {
     if step.tokens.len() > max.tokens {
         return Err(format!("{} rows, of at most {}", step.tokens.len(), max.tokens));
     }
@@ -61,7 +79,7 @@ fn rows(step: &Step, limits: &Limits, max: MaxRows) -> Checked {
     step.tokens.iter().try_for_each(|t| within("token id", *t as usize, limits.tokens))
 }
 
-pub(crate) fn within(what: &str, found: usize, limit: Option<usize>) -> Checked {
+fn within(what: &str, found: usize, limit: Option<usize>) -> Checked {
     match limit {
         Some(limit) if found >= limit => Err(format!("{what} {found}, expected below {limit}")),
         _ => Ok(()),
@@ -79,7 +97,12 @@ fn hidden(step: &Step, demands: &Demands) -> Checked {
     Ok(())
 }
 
-fn sequences(step: &Step, demands: &Demands, pools: &mut [Pool], number: u64) -> Checked {
+fn sequences(
+    step: &Step,
+    demands: &Demands,
+    pools: &mut [impl AsRef<PageBook> + AsMut<PageBook>],
+    number: u64,
+) -> Checked {
     let mut rows = 0usize;
     for (s, sequence) in step.sequences.iter().enumerate() {
         rows = rows.saturating_add(sequence.rows);
@@ -91,7 +114,12 @@ fn sequences(step: &Step, demands: &Demands, pools: &mut [Pool], number: u64) ->
     Err(format!("sequences of {rows} rows in all, but {} tokens", step.tokens.len()))
 }
 
-fn one_sequence(sequence: &SequenceStep, demands: &Demands, pools: &mut [Pool], number: u64) -> Checked {
+fn one_sequence(
+    sequence: &SequenceStep,
+    demands: &Demands,
+    pools: &mut [impl AsRef<PageBook> + AsMut<PageBook>],
+    number: u64,
+) -> Checked {
     let (start, rows) = (sequence.start, sequence.rows);
     let end = start.checked_add(rows).filter(|end| u32::try_from(*end).is_ok());
     let Some(end) = end.filter(|_| rows > 0 || sequence.recurrent.is_some()) else {
@@ -108,11 +136,11 @@ fn one_sequence(sequence: &SequenceStep, demands: &Demands, pools: &mut [Pool], 
     }
     for g in demands.writes.clone() {
         let written = if rows > 0 { start..end } else { 0..0 };
-        table(&sequence.tables[g], start..end, written, &mut pools[g], number)
+        table(&sequence.tables[g], start..end, written, pools[g].as_mut(), number)
             .map_err(|why| format!("page table {g}: {why}"))?;
     }
     for &g in &demands.reads {
-        table(&sequence.tables[g], start..start, 0..0, &mut pools[g], number)
+        table(&sequence.tables[g], start..start, 0..0, pools[g].as_mut(), number)
             .map_err(|why| format!("page table {g}: {why}"))?;
     }
     Ok(())
@@ -120,7 +148,7 @@ fn one_sequence(sequence: &SequenceStep, demands: &Demands, pools: &mut [Pool], 
 
 /// Checks that every page that `tokens` read or write is there, and that none of those that the tokens `written` write is
 /// written twice in the step.
-fn table(table: &[u32], tokens: Range<usize>, written: Range<usize>, pool: &mut Pool, number: u64) -> Checked {
+fn table(table: &[u32], tokens: Range<usize>, written: Range<usize>, pool: &mut PageBook, number: u64) -> Checked {
     let page_tokens = pool.group().page_tokens;
     let end = pool.group().pages(tokens.end);
     let needed = (pool.group().first_needed(tokens.start) / page_tokens).min(end)..end;
@@ -139,9 +167,11 @@ fn table(table: &[u32], tokens: Range<usize>, written: Range<usize>, pool: &mut 
     Ok(())
 }
 
-fn copies(step: &Step, pools: &[Pool]) -> Checked {
+fn copies(step: &Step, pools: &[impl AsRef<PageBook>]) -> Checked {
     for copy in &step.copies {
-        let Some(pool) = pools.get(copy.group) else { return Err(format!("{copy:?}, of {} groups", pools.len())) };
+        let Some(pool) = pools.get(copy.group).map(AsRef::as_ref) else {
+            return Err(format!("{copy:?}, of {} groups", pools.len()));
+        };
         if ![copy.from, copy.to].iter().all(|page| pool.holds(*page, copy.tokens)) {
             let (pages, tokens) = (pool.pages(), pool.group().page_tokens);
             return Err(format!("{copy:?}, of {pages} pages of {tokens} tokens"));
@@ -150,7 +180,7 @@ fn copies(step: &Step, pools: &[Pool]) -> Checked {
     Ok(())
 }
 
-fn recurrent(step: &Step, slots: Option<&mut SlotPool>, number: u64) -> Checked {
+fn recurrent(step: &Step, slots: Option<&mut SlotBook>, number: u64) -> Checked {
     let Some(slots) = slots else { return Ok(()) };
     for (s, sequence) in step.sequences.iter().enumerate() {
         slots.check(sequence, number).map_err(|why| format!("sequence {s}: {why}"))?;

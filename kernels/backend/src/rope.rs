@@ -7,16 +7,16 @@ use bantam_graph::RopeScaling;
 
 /// What each pair of entries turns by.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RopeTable {
+pub struct RopeTable {
     /// Angle per position, pair by pair.
-    pub(crate) frequencies: Vec<f32>,
+    pub frequencies: Vec<f32>,
     /// Factor on cosine and sine.
-    pub(crate) magnitude: f32,
+    pub magnitude: f32,
 }
 
 impl RopeTable {
     /// The table of a rope over `dims` entries; `factors` divide the frequencies, pair by pair.
-    pub(crate) fn new(dims: usize, base: f32, scaling: Option<&RopeScaling>, factors: Option<&[f32]>) -> Self {
+    pub fn new(dims: usize, base: f32, scaling: Option<&RopeScaling>, factors: Option<&[f32]>) -> Self {
         // The power alone is taken in double precision: libraries differ in its last bit in single precision.
         let period = |pair: usize| {
             let exponent = (2 * pair) as f32 / dims as f32;

@@ -1,0 +1,101 @@
+//! Normalisation, rotation, and residual streams.
+
+use bantam_backend::RopeTable;
+use bantam_graph::{Norm, NormKind, Pairing, Rope, StreamCollapse, StreamGates, StreamUpdate};
+
+use super::{Compiling, Fit, Task, elementwise::each, ir::Node, ir::ValueId, narrow};
+use crate::device::{Buffer, Launch};
+
+/// Most threads that share a run of entries.
+const NORM_THREADS: usize = 256;
+
+/// Streams that a thread has room for: `MAX_STREAMS` in `streams.cu`.
+const MAX_STREAMS: usize = 8;
+
+impl Compiling<'_> {
+    pub(super) fn norm(&self, o: &Norm, out: ValueId) -> Fit<Task> {
+        let (x, width, kernel) = (self.id(&o.x)?, self.width(out), self.kernel("rows.cu", "norm")?);
+        let (weight, weights) = self.optional_vector(&o.weight)?.unwrap_or((0, 1));
+        let group = o.group.unwrap_or(width);
+        let threads = narrow(group.next_multiple_of(32).min(NORM_THREADS));
+        let (mean, eps) = (u32::from(o.kind == NormKind::Rms), o.eps);
+        Ok(Box::new(move |run| {
+            let runs = narrow(run.rows(out) * (width / group));
+            let launch = Launch::new([runs, 1, 1], threads).arg(run.at(x)).arg(run.at(out)).arg(weight);
+            run.launch(kernel, &launch.arg(narrow(weights)).arg(narrow(group)).arg(mean).arg(eps))
+        }))
+    }
+
+    /// The angles are computed anew for each rope: they are few beside what they turn.
+    pub(super) fn rope(&self, o: &Rope, out: ValueId) -> Fit<Task> {
+        let (x, positions) = (self.id(&o.x)?, self.id(&o.positions)?);
+        let factors = o.factors.as_deref().map(|name| self.host_vector(name)).transpose()?;
+        let table = RopeTable::new(o.dims, o.base, o.scaling.as_ref(), factors.as_ref().map(|f| f.as_slice()));
+        let device = self.around.device;
+        let failed = |e: crate::DeviceError| e.to_string();
+        let frequencies = Buffer::of_f32(device, &table.frequencies, "rotary frequencies").map_err(failed)?;
+        let bytes = self.around.max.of(self.ir.values[out].rows).saturating_mul(o.dims).saturating_mul(4);
+        let angles = Buffer::new(device, bytes, "rotary angles").map_err(failed)?;
+        let [make, turn] = ["angles", "rope"].map(|name| self.kernel("rows.cu", name));
+        let (make, turn) = (make?, turn?);
+        let (width, head_dim, pairs) = (self.width(out), o.head_dim, narrow(o.dims / 2));
+        let (first, step, far) = match o.pairing {
+            Pairing::Interleaved => (o.offset, 2, 1),
+            Pairing::Halves => (o.offset, 1, o.dims / 2),
+            Pairing::HeadHalves => (0, 1, head_dim / 2),
+        };
+        let direction = if o.inverse { -1.0_f32 } else { 1.0 };
+        let magnitude = table.magnitude;
+        Ok(Box::new(move |run| {
+            let rows = run.rows(out);
+            let launch = each(rows * pairs as usize).arg(run.at(positions)).arg(&angles).arg(narrow(rows));
+            run.launch(make, &launch.arg(&frequencies).arg(pairs).arg(magnitude))?;
+            let heads = width / head_dim;
+            let launch = each(rows * width).arg(run.at(x)).arg(run.at(out)).arg(&angles);
+            let launch = launch.arg((rows * heads) as u64).arg(narrow(heads)).arg(narrow(head_dim));
+            let launch = launch.arg(narrow(first)).arg(pairs).arg(step).arg(narrow(far)).arg(direction);
+            run.launch(turn, &launch)
+        }))
+    }
+
+    pub(super) fn stream_gates(&self, node: &Node, o: &StreamGates) -> Fit<Task> {
+        if o.streams > MAX_STREAMS {
+            return Err(format!("{} residual streams, expected at most {MAX_STREAMS}", o.streams));
+        }
+        let (x, kernel) = (self.id(&o.x)?, self.kernel("streams.cu", "stream_gates")?);
+        let (scale, base) = (self.vector(&o.scale)?.0, self.vector(&o.base)?.0);
+        let [pre, post, mix] = node.results[..] else { return Err("it yields three values".into()) };
+        let (streams, iterations, eps) = (narrow(o.streams), o.iterations, o.eps);
+        Ok(Box::new(move |run| {
+            let rows = run.rows(pre);
+            let launch = each(rows).arg(run.at(x)).arg(run.at(pre)).arg(run.at(post)).arg(run.at(mix));
+            let launch = launch.arg(narrow(rows)).arg(scale).arg(base);
+            run.launch(kernel, &launch.arg(streams).arg(iterations).arg(eps))
+        }))
+    }
+
+    pub(super) fn stream_collapse(&self, o: &StreamCollapse, out: ValueId) -> Fit<Task> {
+        let (x, weights) = (self.id(&o.x)?, self.optional_id(&o.weights)?);
+        let kernel = self.kernel("streams.cu", "stream_collapse")?;
+        let (width, streams) = (self.width(out), narrow(o.streams));
+        let count = weights.map_or(0, |weights| narrow(self.width(weights)));
+        Ok(Box::new(move |run| {
+            let entries = run.rows(out) * width;
+            let launch = each(entries).arg(run.at(x)).arg(run.at(out)).arg(entries as u64).arg(narrow(width));
+            run.launch(kernel, &launch.arg(streams).arg(run.at_or_null(weights)).arg(count))
+        }))
+    }
+
+    pub(super) fn stream_update(&self, o: &StreamUpdate, out: ValueId) -> Fit<Task> {
+        let (y, post) = (self.id(&o.y)?, self.id(&o.post)?);
+        let (x, mix) = (self.optional_id(&o.x)?, self.optional_id(&o.mix)?);
+        let kernel = self.kernel("streams.cu", "stream_update")?;
+        let (width, streams) = (self.width(y), self.width(post));
+        Ok(Box::new(move |run| {
+            let entries = run.rows(out) * width * streams;
+            let launch = each(entries).arg(run.at_or_null(x)).arg(run.at(y)).arg(run.at(post));
+            let launch = launch.arg(run.at_or_null(mix)).arg(run.at(out)).arg(entries as u64);
+            run.launch(kernel, &launch.arg(narrow(width)).arg(narrow(streams)))
+        }))
+    }
+}

@@ -31,6 +31,11 @@ typedef unsigned long long u64;
 constexpr u32 WARP = 32;
 constexpr u32 FULL = 0xffffffffu;
 
+// More than any number: NVRTC has no header with it.
+#ifndef INFINITY
+#define INFINITY __uint_as_float(0x7f800000u)
+#endif
+
 // An integer that stands for nothing: no row, no expert, no page, no slot.
 constexpr u32 NONE = 0xffffffffu;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bantam_cuda::{
     DeviceError,
-    card::{Arch, Compiler},
+    card::{Arch, Compiler, KernelCost},
     source::units,
 };
 
@@ -36,6 +36,9 @@ fn kernel_files_compile_without_warnings() {
             assert!(!found.log.contains("warning"), "sm_{arch}, {}: {}", unit.label(), found.log);
             assert!(!found.image.is_empty());
             println!("sm_{arch} by NVRTC {major}.{minor}: {}, {} bytes", unit.label(), found.image.len());
+            for KernelCost { name, registers, spilled } in found.costs() {
+                println!("    {name}: {registers} registers, {spilled} bytes spilled");
+            }
             compiled += 1;
         }
     }

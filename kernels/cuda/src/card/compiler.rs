@@ -20,9 +20,15 @@ use crate::{
 /// Kinds of cards that are supported: the first that multiplies bytes, and all after it.
 pub const LOWEST: Arch = Arch { major: 6, minor: 1 };
 
-/// Options for all files: a product and a sum are one operation only where the source says so, and lines of the source are
-/// known to profilers.
-const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false", "--generate-line-info", "--extra-device-vectorization"];
+/// Options for all files: a product and a sum are one operation only where the source says so, lines of the source are
+/// known to profilers, and the log says what each kernel takes.
+const OPTIONS: &[&str] = &[
+    "--std=c++17",
+    "--fmad=false",
+    "--generate-line-info",
+    "--extra-device-vectorization",
+    "--ptxas-options=--verbose",
+];
 
 /// The kind of a card: its compute capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +74,42 @@ pub struct Compiler {
 
 /// NVRTC, loaded by path, so that its name is known when it is asked for by name. It stays loaded.
 static LIBRARY: OnceLock<Option<libloading::Library>> = OnceLock::new();
+
+/// What a kernel takes of a card, for each thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelCost {
+    /// The kernel.
+    pub name: String,
+    /// Registers.
+    pub registers: u32,
+    /// Bytes of registers that are kept in memory for want of room.
+    pub spilled: u32,
+}
+
+impl Compiled {
+    /// What the log says of each kernel; nothing if the code was kept from before, or is PTX.
+    pub fn costs(&self) -> Vec<KernelCost> {
+        let mut costs: Vec<KernelCost> = Vec::new();
+        let number_before = |line: &str, what: &str| {
+            let number = line.split(what).next()?.split_whitespace().next_back()?;
+            number.parse::<u32>().ok()
+        };
+        for line in self.log.lines() {
+            if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+                let name = rest.split('\'').next().unwrap_or_default().to_owned();
+                costs.push(KernelCost { name, ..KernelCost::default() });
+            }
+            let Some(cost) = costs.last_mut() else { continue };
+            if line.contains(" registers") {
+                cost.registers = number_before(line, " registers").unwrap_or(0);
+            }
+            if line.contains(" bytes spill stores") {
+                cost.spilled = number_before(line, " bytes spill stores").unwrap_or(0);
+            }
+        }
+        costs
+    }
+}
 
 impl Compiler {
     /// With the NVRTC at `library`, or the one that the system's loader finds. Compiled files are kept in `cache`.
@@ -198,6 +240,9 @@ impl Compiler {
             let log = result::get_program_log(program).map_err(said)?;
             let log =
                 CStr::from_bytes_until_nul(&bytes(&log)).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
+            // That a kind of card will not be known to later versions is no fault of the file.
+            let log: Vec<&str> = log.lines().filter(|line| !line.contains("Architectures prior to")).collect();
+            let log = log.join("\n");
             if done.is_err() {
                 return Err(log);
             }
@@ -256,6 +301,20 @@ fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn costs_are_read_from_the_log() {
+        let log = "ptxas info    : 16 bytes gmem\n\
+            ptxas info    : Compiling entry function 'glu' for 'sm_75'\n\
+            ptxas info    : Function properties for glu\n\
+            ptxas         .     8 bytes stack frame, 24 bytes spill stores, 4 bytes spill loads\n\
+            ptxas info    : Used 17 registers, used 0 barriers, 404 bytes cmem[0]\n\
+            ptxas info    : Compiling entry function 'add' for 'sm_75'\n\
+            ptxas info    : Used 8 registers, used 0 barriers";
+        let costs = Compiled { image: Vec::new(), log: log.into() }.costs();
+        let cost = |name: &str, registers, spilled| KernelCost { name: name.into(), registers, spilled };
+        assert_eq!(costs, [cost("glu", 17, 24), cost("add", 8, 0)]);
+    }
 
     #[test]
     fn targets() {

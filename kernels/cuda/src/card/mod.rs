@@ -15,7 +15,7 @@ use cudarc::driver::{
     sys,
 };
 
-pub use compiler::{Arch, Compiled, Compiler, LOWEST};
+pub use compiler::{Arch, Compiled, Compiler, KernelCost, LOWEST};
 
 use crate::{Device, DeviceError, Kernel, Launch, device::Address, source::Unit};
 

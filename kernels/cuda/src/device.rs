@@ -115,6 +115,7 @@ impl Launch {
 
     /// Adds an argument: a number, an address, or a struct that kernels declare alike. What there is no room for is left out,
     /// and the launch refused by the device for its number of arguments.
+    #[allow(clippy::needless_pass_by_value, reason = "arguments are numbers, addresses and small structs")]
     pub fn arg(mut self, argument: impl Argument) -> Self {
         let mut writer = Writer { words: &mut self.words[self.used..], bytes: 0 };
         argument.write(&mut writer);
@@ -157,10 +158,18 @@ impl Writer<'_> {
             self.bytes += 1;
         }
     }
+
+    /// Leaves room up to a multiple of `align` bytes.
+    pub fn pad(&mut self, align: usize) {
+        self.bytes = self.bytes.next_multiple_of(align);
+    }
 }
 
 /// What kernels take, as its bytes on the device.
 pub trait Argument {
+    /// The multiple of bytes at which it stands in a struct.
+    const ALIGN: usize;
+
     /// Writes the bytes, with the padding that C gives them.
     fn write(&self, out: &mut Writer<'_>);
 }
@@ -168,6 +177,8 @@ pub trait Argument {
 macro_rules! numbers {
     ($($ty:ty),*) => {
         $(impl Argument for $ty {
+            const ALIGN: usize = size_of::<$ty>();
+
             fn write(&self, out: &mut Writer<'_>) {
                 out.put(&self.to_ne_bytes());
             }
@@ -177,11 +188,54 @@ macro_rules! numbers {
 
 numbers!(u32, i32, f32, u64);
 
-impl Argument for &Buffer {
+impl<A: Argument> Argument for &A {
+    const ALIGN: usize = A::ALIGN;
+
+    fn write(&self, out: &mut Writer<'_>) {
+        (**self).write(out);
+    }
+}
+
+impl Argument for Buffer {
+    const ALIGN: usize = size_of::<Address>();
+
     fn write(&self, out: &mut Writer<'_>) {
         self.address().write(out);
     }
 }
+
+/// Declares structs that kernels declare alike, field by field.
+#[allow(unused_macros, reason = "for the modules that declare what kernels take")]
+macro_rules! argument {
+    ($($(#[$about:meta])* pub struct $name:ident {
+        $($(#[$of_field:meta])* pub $field:ident: $ty:ty,)*
+    })*) => {
+        $($(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct $name {
+            $($(#[$of_field])* pub $field: $ty,)*
+        }
+
+        impl $crate::device::Argument for $name {
+            const ALIGN: usize = {
+                let mut align = 1;
+                $(if <$ty as $crate::device::Argument>::ALIGN > align {
+                    align = <$ty as $crate::device::Argument>::ALIGN;
+                })*
+                align
+            };
+
+            fn write(&self, out: &mut $crate::device::Writer<'_>) {
+                $(out.pad(<$ty as $crate::device::Argument>::ALIGN);
+                self.$field.write(out);)*
+                out.pad(Self::ALIGN);
+            }
+        })*
+    };
+}
+
+#[allow(unused_imports, reason = "for the modules that declare what kernels take")]
+pub(crate) use argument;
 
 /// A device. Everything it is told is done in the order in which it is told; only downloads and [`Device::synchronize`] wait.
 pub trait Device: Send + Sync + fmt::Debug {

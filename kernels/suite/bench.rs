@@ -1,12 +1,13 @@
-//! A graph of one op, run in every way; and what its naive twin reads.
+//! A graph of one op, run in every way on every kind of backend that the test program makes (`backends.rs`); and what its
+//! naive twin reads.
 
 use std::collections::HashMap;
 
-use bantam_backend::{Backend, CompileError, CompileOptions, KvType, NO_PAGE, Program, SequenceStep, Step, StepError};
-use bantam_cpu::{CpuBackend, isa::Isa};
+use bantam_backend::{CompileError, CompileOptions, KvType, NO_PAGE, Program, SequenceStep, Step, StepError};
 use bantam_graph::{Graph, GraphBuilder, InputSource};
 
 use crate::{
+    backends::{self, Kind},
     custom,
     weights::{self, Random, SplitMix},
 };
@@ -63,7 +64,7 @@ impl Seen<'_> {
 /// How a graph is run.
 #[derive(Clone, Copy)]
 struct Setup {
-    isa: Isa,
+    kind: Kind,
     threads: usize,
     /// Where the pages of sequences lie.
     page_step: usize,
@@ -90,15 +91,15 @@ impl Bench {
 
     /// As [`Bench::check`], with a cache of this type.
     pub(crate) fn check_with(&self, kv: KvType, tolerance: f64, expected: impl Fn(&Seen<'_>) -> Vec<Vec<f64>>) {
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            let setup = Setup { isa, threads: 2, page_step: 1, kv };
+        for kind in backends::kinds() {
+            let setup = Setup { kind, threads: 2, page_step: 1, kv };
             let tokens = tokens(150, 1);
             let seen = self.seen(setup, &tokens);
-            near(&seen.rows(&self.output), &expected(&seen), tolerance, isa);
+            near(&seen.rows(&self.output), &expected(&seen), tolerance, kind);
             let rows = Session::new(self, setup).run(&[(0, &tokens, tokens.len())]);
             let shown: Vec<u64> = seen.rows(&self.output).concat().iter().map(|x| x.to_bits()).collect();
             let fast: Vec<u64> = rows.concat().iter().map(|x| f64::from(*x).to_bits()).collect();
-            assert_eq!(shown, fast, "{isa:?}: the fused plan gives other bits than the plain one");
+            assert_eq!(shown, fast, "{kind:?}: the fused plan gives other bits than the plain one");
             self.check_company(setup, &tokens, &rows);
         }
     }
@@ -112,8 +113,8 @@ impl Bench {
         steps: &[usize],
         expected: impl Fn(&Seen<'_>, usize, usize) -> Vec<Vec<f64>>,
     ) {
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            let setup = Setup { isa, threads: 2, page_step: 1, kv };
+        for kind in backends::kinds() {
+            let setup = Setup { kind, threads: 2, page_step: 1, kv };
             let tokens = tokens(steps.iter().sum(), 1);
             // What does not depend on other rows is the same in one step as in several.
             let seen = self.seen(setup, &tokens);
@@ -124,9 +125,9 @@ impl Bench {
                 let step = &tokens[start..start + len];
                 let found = session.run(&[(0, step, len)]);
                 let beside = other.run(&[(1, &before[i * 10..i * 10 + 7], 1), (0, step, len)]);
-                assert_eq!(found, beside[1..], "{isa:?}: rows beside others");
+                assert_eq!(found, beside[1..], "{kind:?}: rows beside others");
                 let found: Vec<Vec<f64>> = found.iter().map(|r| r.iter().copied().map(f64::from).collect()).collect();
-                near(&found, &expected(&seen, start, len), tolerance, isa);
+                near(&found, &expected(&seen, start, len), tolerance, kind);
                 start += len;
             }
         }
@@ -134,11 +135,11 @@ impl Bench {
 
     /// Compiles the graph and runs nothing.
     pub(crate) fn compile(&self) -> Result<Box<dyn Program>, CompileError> {
-        self.compile_for(Setup { isa: Isa::detect(), threads: 1, page_step: 1, kv: KvType::F32 })
+        self.compile_for(Setup { kind: backends::usual(), threads: 1, page_step: 1, kv: KvType::F32 })
     }
 
     fn compile_for(&self, setup: Setup) -> Result<Box<dyn Program>, CompileError> {
-        let backend = CpuBackend::with_isa(setup.threads, setup.isa).unwrap();
+        let backend = backends::make(setup.kind, setup.threads);
         let options = CompileOptions {
             max_rows: MAX_ROWS,
             max_logit_rows: MAX_ROWS,
@@ -154,7 +155,7 @@ impl Bench {
     /// How many of these tokens the program takes, each in a step of its own; the others fail with what is handed to
     /// `failed`.
     pub(crate) fn run_each(&self, tokens: &[u32], mut failed: impl FnMut(StepError)) -> usize {
-        let setup = Setup { isa: Isa::detect(), threads: 2, page_step: 1, kv: KvType::F32 };
+        let setup = Setup { kind: backends::usual(), threads: 2, page_step: 1, kv: KvType::F32 };
         let mut session = Session::new(self, setup);
         let run = |token: &&u32| {
             let step = session.step(&[(0, &[**token], 1)]);
@@ -180,7 +181,7 @@ impl Bench {
         let same = |what: &str, from: usize, found: &[Vec<f32>]| {
             for (i, (found, expected)) in found.iter().zip(&expected[from..]).enumerate() {
                 let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(found), bits(expected), "{:?}, {what}: row {} differs", setup.isa, from + i);
+                assert_eq!(bits(found), bits(expected), "{:?}, {what}: row {} differs", setup.kind, from + i);
             }
         };
         for (threads, chunk) in [(1, 150), (3, 150), (2, 1), (1, 7), (3, 33)] {
@@ -201,14 +202,14 @@ impl Bench {
 }
 
 /// Whether rows are as expected, within `tolerance` times the largest entry.
-fn near(found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64, isa: Isa) {
+fn near(found: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64, kind: Kind) {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().flatten().fold(0.0f64, |m, x| m.max(x.abs()));
     assert!(largest > 1e-3, "nothing to compare");
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
         assert_eq!(found.len(), expected.len());
         for (j, (f, e)) in found.iter().zip(expected).enumerate() {
-            assert!((f - e).abs() <= tolerance * largest, "{isa:?}: row {i}, entry {j}: {f}, expected {e}");
+            assert!((f - e).abs() <= tolerance * largest, "{kind:?}: row {i}, entry {j}: {f}, expected {e}");
         }
     }
 }

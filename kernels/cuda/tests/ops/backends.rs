@@ -1,0 +1,25 @@
+//! The CUDA backend on emulated cards: one with tensor cores, and one without.
+
+use std::sync::Arc;
+
+use bantam_backend::Backend;
+use bantam_cuda::CudaBackend;
+use bantam_cuda_emulated::Emulated;
+
+/// A compute capability, times ten.
+pub(crate) type Kind = u32;
+
+/// All kinds.
+pub(crate) fn kinds() -> impl Iterator<Item = Kind> {
+    [61, 80].into_iter()
+}
+
+/// The kind that is used if none is asked for.
+pub(crate) fn usual() -> Kind {
+    80
+}
+
+/// A backend of a kind; the host emulates on one thread.
+pub(crate) fn make(kind: Kind, _threads: usize) -> Box<dyn Backend> {
+    Box::new(CudaBackend::on(Arc::new(Emulated::new(kind))))
+}

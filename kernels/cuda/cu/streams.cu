@@ -1,9 +1,6 @@
 // Hyper-connections: how blocks read and rewrite several residual streams.
 #include "common.cuh"
 
-// Streams that a thread has room for: the models have 4.
-constexpr u32 MAX_STREAMS = 8;
-
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 __device__ inline void divide_columns(float *mix, u32 streams, float eps) {
@@ -26,7 +23,7 @@ KERNEL stream_gates(const float *x, float *pre, float *post, float *mix, u32 row
         pre[row * streams + s] = sigmoid(x[s] * scale[0] + base[s]) + eps;
         post[row * streams + s] = 2.0f * sigmoid(x[streams + s] * scale[1] + base[streams + s]);
     }
-    float own[MAX_STREAMS * MAX_STREAMS];
+    float *own = mix + static_cast<u64>(row) * streams * streams;
     for (u32 s = 0; s < streams; ++s) {
         float greatest = -INFINITY, total = 0;
         for (u32 d = 0; d < streams; ++d) {
@@ -50,7 +47,6 @@ KERNEL stream_gates(const float *x, float *pre, float *post, float *mix, u32 row
         }
         divide_columns(own, streams, eps);
     }
-    for (u32 i = 0; i < streams * streams; ++i) mix[static_cast<u64>(row) * streams * streams + i] = own[i];
 }
 
 // The sum over streams, by rising stream, each times its weight: `count` weights a row, one for each stream or for each

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use bantam_backend::{
-    Backend, CompileError, CompileOptions, Demands, MostRows, Program, Progress, WeightSource,
-};
+use bantam_backend::{Backend, CompileError, CompileOptions, Demands, MostRows, Program, Progress, WeightSource};
 use bantam_graph::{Graph, GraphError, check, link};
 
 use crate::{
-    compile::{self, Around, MaxRows},
+    compile::{self, Around, MaxRows, Scratch},
     device::{Buffer, Device, DeviceError},
     exec::{Laid, Layout},
+    linear::Linear,
     pools,
     program::{CompiledGraph, CudaProgram, Results},
-    state,
+    slots,
 };
 
 /// Runs graphs on a device.
@@ -54,16 +53,21 @@ impl Backend for CudaBackend {
         link(graphs)?;
         let checked = graphs.iter().map(|graph| check(graph)).collect::<Result<Vec<_>, GraphError>>()?;
         let (pools, layouts) = pools::layout(&checked, options, &self.device)?;
-        let weights = compile::load(graphs, weights, &self.device, progress)?;
+        let linear = Arc::new(Linear::new(&self.device, self.device.arch()));
+        let scratch = Scratch::default();
+        let weights = compile::load(graphs, weights, &linear, progress)?;
         let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows };
         let mut parts = Vec::new();
         for (g, (checked, places)) in checked.iter().zip(&layouts).enumerate() {
-            let (recurrent, slots) = state::slots(checked, options.max_tentative, &self.device)?;
+            let (recurrent, slots) = slots::layout(checked, options.max_tentative, &self.device)?;
             let around = Around {
                 device: &self.device,
                 weights: &weights,
                 places,
                 recurrent: &recurrent,
+                linear: &linear,
+                scratch: &scratch,
+                tentative: options.max_tentative,
                 max,
                 ops: options.ops.as_deref(),
                 graph: g,
@@ -79,8 +83,10 @@ impl Backend for CudaBackend {
             let mut strides: Vec<usize> = plans.plain.strides().collect();
             strides.sort_unstable();
             strides.dedup();
+            let mut tiles = plans.plain.tiles.clone();
+            tiles.extend(plans.fast.tiles.iter().filter(|tile| !plans.plain.tiles.contains(tile)));
             let vocab = plans.fast.output_width();
-            parts.push(CompiledGraph { plans, demands, layout: Layout { strides }, slots, vocab });
+            parts.push(CompiledGraph { plans, demands, layout: Layout { strides, tiles }, slots, vocab });
         }
         let plans = parts.iter().flat_map(|g| [&g.plans.fast, &g.plans.plain]);
         let arena = plans.map(|plan| plan.places.bytes).max().unwrap_or(0);

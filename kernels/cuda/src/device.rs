@@ -165,10 +165,19 @@ impl Writer<'_> {
     }
 }
 
+/// Bytes of an argument, as kernels get it.
+#[cfg(test)]
+pub(crate) fn bytes_of(argument: &impl Argument) -> usize {
+    let mut words = [0; MAX_WORDS];
+    let mut writer = Writer { words: &mut words, bytes: 0 };
+    argument.write(&mut writer);
+    writer.bytes
+}
+
 /// What kernels take, as its bytes on the device.
 pub trait Argument {
     /// The multiple of bytes at which it stands in a struct.
-    const ALIGN: usize;
+    const ALIGN: usize = 8;
 
     /// Writes the bytes, with the padding that C gives them.
     fn write(&self, out: &mut Writer<'_>);
@@ -205,7 +214,6 @@ impl Argument for Buffer {
 }
 
 /// Declares structs that kernels declare alike, field by field.
-#[allow(unused_macros, reason = "for the modules that declare what kernels take")]
 macro_rules! argument {
     ($($(#[$about:meta])* pub struct $name:ident {
         $($(#[$of_field:meta])* pub $field:ident: $ty:ty,)*
@@ -234,13 +242,15 @@ macro_rules! argument {
     };
 }
 
-#[allow(unused_imports, reason = "for the modules that declare what kernels take")]
 pub(crate) use argument;
 
 /// A device. Everything it is told is done in the order in which it is told; only downloads and [`Device::synchronize`] wait.
 pub trait Device: Send + Sync + fmt::Debug {
     /// What it is, for people.
     fn name(&self) -> String;
+
+    /// Its compute capability, times ten: 75, 90.
+    fn arch(&self) -> u32;
 
     /// Takes memory; the addresses are multiples of 256 bytes. What it holds is not said.
     ///

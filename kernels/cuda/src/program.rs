@@ -2,9 +2,7 @@
 
 use std::{cell::RefCell, ops::Range, sync::Arc};
 
-use bantam_backend::{
-    Demands, MostRows, Program, RecurrentGroup, SlotBook, StateGroup, Step, StepError, Trace, check,
-};
+use bantam_backend::{Demands, MostRows, Program, RecurrentGroup, SlotBook, StateGroup, Step, StepError, Trace, check};
 
 use crate::{
     compile::{Plan, Plans, Weights},

@@ -3,13 +3,15 @@
 //! A slot holds for each state its value, and behind it two banks of the inputs of tentative rows. A step writes the bank
 //! that the slot does not hold, so that a slot can be advanced in place.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use bantam_backend::{RecurrentGroup, SlotBook, StepError};
+use bantam_backend::{CompileError, RecurrentGroup, SlotBook, StepError};
+use bantam_graph::{Checked, Op, Recurrent};
 
 use crate::{
     device::{Address, Buffer, Device},
     pools::failed,
+    recurrent::{self, SlotLayout},
 };
 
 /// Where one recurrent state lies in a slot, in floats.
@@ -23,20 +25,56 @@ pub(crate) struct Place {
     pub(crate) kept: usize,
     /// Floats that are kept of a tentative row.
     pub(crate) inputs: usize,
+    /// Rows of a bank.
+    pub(crate) bank_rows: usize,
 }
 
-/// Lays states of these sizes out: floats of the value, floats kept of a tentative row. Yields the places and the bytes of a
-/// slot; `None` if no address space can hold one.
-pub(crate) fn places(sizes: &[(usize, usize)], tentative: usize) -> Option<(Vec<Place>, usize)> {
-    let (mut places, mut end) = (Vec::new(), 0usize);
-    for (len, inputs) in sizes {
-        let value = end;
-        let kept = value.checked_add(len.checked_next_multiple_of(32)?)?;
-        let banks = inputs.checked_mul(tentative)?.checked_mul(2)?;
-        end = kept.checked_add(banks)?.checked_next_multiple_of(32)?;
-        places.push(Place { value, len: *len, kept, inputs: *inputs });
+/// Floats that a state may have at most, far below where sizes overflow.
+const MAX_ENTRIES: usize = 1 << 36;
+
+/// Lays a graph's recurrent states out: where each lies, by name, and the pool of slots, if there are any.
+pub(crate) fn layout(
+    checked: &Checked<'_>,
+    tentative: usize,
+    device: &Arc<dyn Device>,
+) -> Result<(HashMap<String, Place>, Option<Slots>), CompileError> {
+    let states = &checked.graph.recurrent;
+    let Some(last) = states.last() else { return Ok((HashMap::new(), None)) };
+    let mut sizes = Vec::new();
+    for state in states {
+        sizes.push(size(checked, state).ok_or_else(|| too_large(state, "its value"))?);
     }
-    Some((places, end.checked_mul(size_of::<f32>()).filter(|bytes| *bytes < 1 << 40)?))
+    let laid_out = SlotLayout::new(&sizes, tentative).filter(|layout| layout.slot_floats < 1 << 38);
+    let laid_out = laid_out.ok_or_else(|| too_large(last, "a slot with it and the states before it"))?;
+    let place = |([len, inputs], [value, kept]): (&[usize; 2], &[usize; 2])| Place {
+        value: *value,
+        len: *len,
+        kept: *kept,
+        inputs: *inputs,
+        bank_rows: tentative,
+    };
+    let places: Vec<Place> = sizes.iter().zip(&laid_out.places).map(place).collect();
+    let by_name = states.iter().map(|state| state.name.clone()).zip(places.iter().copied()).collect();
+    Ok((by_name, Some(Slots::new(places, laid_out.slot_floats * 4, tentative, device))))
+}
+
+/// What a recurrent state takes in a slot: floats of the value, floats kept of a tentative row.
+fn size(checked: &Checked<'_>, state: &Recurrent) -> Option<[usize; 2]> {
+    if state.entries() > MAX_ENTRIES {
+        return None;
+    }
+    let width = |name: &str| checked.types.get(name).map(|t| t.width);
+    checked.graph.nodes.iter().find_map(|node| match &node.op {
+        Op::ShortConv(o) if o.state == state.name => Some([state.entries(), width(&o.x)?]),
+        Op::DeltaRule(o) if o.state == state.name => Some(recurrent::delta_shape(checked.graph, o, width)?.sizes()),
+        Op::Ssm(o) if o.state == state.name => Some(recurrent::scan_shape(checked.graph, o, width)?.sizes()),
+        _ => None,
+    })
+}
+
+fn too_large(state: &Recurrent, what: &str) -> CompileError {
+    let why = format!("{what} is too large, {:?} entries", state.shape);
+    CompileError::State { state: state.name.clone(), why }
 }
 
 /// The slots of one graph.

@@ -16,10 +16,30 @@ macro_rules! files {
 }
 
 /// What kernel files include.
-pub const HEADERS: &[SourceFile] = files!["common.cuh"];
+pub const HEADERS: &[SourceFile] =
+    files!["attention.cuh", "codebooks.cuh", "common.cuh", "formats.cuh", "linear.cuh", "mma.cuh", "state.cuh",];
 
 /// The kernel files: one for each family of kernels.
-pub const FILES: &[SourceFile] = files!["elementwise.cu", "mixture.cu", "rows.cu", "streams.cu"];
+pub const FILES: &[SourceFile] = files![
+    "activations.cu",
+    "assign.cu",
+    "attention.cu",
+    "elementwise.cu",
+    "embed.cu",
+    "float_few.cu",
+    "float_many.cu",
+    "linear_few.cu",
+    "linear_many.cu",
+    "merge.cu",
+    "mixture.cu",
+    "pool.cu",
+    "recurrent.cu",
+    "rows.cu",
+    "store.cu",
+    "streams.cu",
+    "top_keys.cu",
+    "weights.cu",
+];
 
 /// What is compiled as one: a kernel file, for certain values of its macros (a number format, say).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -50,6 +50,7 @@ struct State {
 pub struct Emulated {
     state: Mutex<State>,
     memory: usize,
+    arch: u32,
 }
 
 impl Default for Emulated {
@@ -59,14 +60,19 @@ impl Default for Emulated {
 }
 
 impl Emulated {
-    /// A device without a bound on its memory.
+    /// A card with tensor cores, without a bound on its memory.
     pub fn new() -> Self {
-        Self::with_memory(usize::MAX)
+        Self::of_kind(80)
+    }
+
+    /// A card of this compute capability, times ten.
+    pub fn of_kind(arch: u32) -> Self {
+        Emulated { state: Mutex::default(), memory: usize::MAX, arch }
     }
 
     /// A device of so many bytes of memory.
     pub fn with_memory(bytes: usize) -> Self {
-        Emulated { state: Mutex::default(), memory: bytes }
+        Emulated { memory: bytes, ..Self::new() }
     }
 
     /// Bytes that are taken.
@@ -92,6 +98,10 @@ fn pointer(address: Address) -> *mut u8 {
 impl Device for Emulated {
     fn name(&self) -> String {
         "the host, emulating a card".into()
+    }
+
+    fn arch(&self) -> u32 {
+        self.arch
     }
 
     fn alloc(&self, bytes: usize, what: &str) -> Result<Address, DeviceError> {

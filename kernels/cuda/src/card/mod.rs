@@ -219,6 +219,10 @@ impl Device for Card {
         self.info.name.clone()
     }
 
+    fn arch(&self) -> u32 {
+        self.info.arch.number()
+    }
+
     #[allow(unsafe_code, reason = "speaks to the driver")]
     fn alloc(&self, bytes: usize, what: &str) -> Result<Address, DeviceError> {
         self.enter()?;

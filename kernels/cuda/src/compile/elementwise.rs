@@ -100,8 +100,8 @@ impl Compiling<'_> {
 
     pub(super) fn affine(&self, o: &Affine, out: ValueId) -> Fit<Task> {
         let (x, width) = (self.id(&o.x)?, narrow(self.width(out)));
-        let [(scale, scales), (bias, biases)] =
-            [self.optional_vector(&o.scale)?, self.optional_vector(&o.bias)?].map(|v| v.map_or((0, 1), |v| (v.0, narrow(v.1))));
+        let [(scale, scales), (bias, biases)] = [self.optional_vector(&o.scale)?, self.optional_vector(&o.bias)?]
+            .map(|v| v.map_or((0, 1), |v| (v.0, narrow(v.1))));
         self.entrywise("affine", out, move |run, launch, entries| {
             let launch = launch.arg(run.at(x)).arg(run.at(out)).arg(entries).arg(width);
             launch.arg(scale).arg(scales).arg(bias).arg(biases)
@@ -138,8 +138,11 @@ impl Compiling<'_> {
     }
 
     /// The rows that the result's space holds.
-    pub(super) fn select(&self, x: &str, out: ValueId) -> Fit<Task> {
+    pub(super) fn select(&mut self, x: &str, out: ValueId) -> Fit<Task> {
         let (x, width, kernel) = (self.id(x)?, self.width(out), self.kernel(FILE, "gather_rows")?);
+        if let Some(origin) = self.origins.get(&x).copied() {
+            self.origins.insert(out, origin);
+        }
         Ok(Box::new(move |run| {
             let words = run.rows(out) * width;
             let launch = each(words).arg(run.at(x)).arg(run.at(out)).arg(run.logit_rows());
@@ -148,7 +151,7 @@ impl Compiling<'_> {
     }
 
     /// An op from outside: its rows go to the host and back.
-    pub(super) fn custom(&self, o: &Custom, out: ValueId) -> Fit<Task> {
+    pub(super) fn custom(&self, node: &str, o: &Custom, out: ValueId) -> Fit<Task> {
         let ops = self.around.ops;
         let ops = ops.ok_or_else(|| format!("op `{}` is a plugin's, and no such ops are allowed here", o.op))?;
         let x = o.x.iter().map(|name| self.id(name)).collect::<Fit<Vec<_>>>()?;
@@ -157,7 +160,8 @@ impl Compiling<'_> {
         let shapes: Vec<&[usize]> = shapes.collect();
         let op = ops.make(o, &widths, &shapes).map_err(|why| format!("op `{}`: {why}", o.op))?;
         let weights = o.weights.iter().map(|name| self.host_vector(name)).collect::<Fit<Vec<_>>>()?;
-        Ok(Box::new(move |run| run.on_host(op.as_ref(), &x, &widths, &weights, out)))
+        let node = node.to_owned();
+        Ok(Box::new(move |run| run.on_host((&node, op.as_ref()), &x, &widths, &weights, out)))
     }
 }
 

@@ -38,9 +38,11 @@ pub(crate) enum HostOp {
     Lookup { ids: ValueId, table: Arc<IntegerTable> },
     /// Hashes of the last tokens: the token, the one before, and so on.
     Hash { places: Vec<ValueId>, hash: NgramHash },
+    /// The logit rows of a value over tokens.
+    Select { x: ValueId },
 }
 
-/// Where a value that the host has comes from, and so what it can be.
+/// Where a value comes from, and so what it can be, if it is the host's or integers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
     Input(InputSource),
@@ -48,6 +50,10 @@ pub(crate) enum Origin {
     Below(usize),
     /// Floats.
     Rows,
+    /// Integers below this, that the device has.
+    Chosen(usize),
+    /// Rows of a state.
+    TopKeys,
 }
 
 impl Compiling<'_> {
@@ -55,13 +61,26 @@ impl Compiling<'_> {
     pub(super) fn host(&mut self, node: &Node) -> Fit<Option<HostOp>> {
         let (op, origin) = match &node.op {
             Op::Input { source } => (HostOp::Input(*source), Origin::Input(*source)),
-            Op::Embed(o) => self.embed(o)?,
-            Op::Lookup(o) => self.lookup(o)?,
+            Op::Embed(o) if self.is_hosts(&o.ids)? => self.embed(o)?,
+            Op::Lookup(o) if self.is_hosts(&o.ids)? => self.lookup(o)?,
             Op::NgramHash(o) => self.hash(o)?,
+            Op::Select { x, .. } if self.is_hosts(x)? => {
+                let x = self.id(x)?;
+                (HostOp::Select { x }, self.origins.get(&x).copied().unwrap_or(Origin::Rows))
+            }
             _ => return Ok(None),
         };
-        self.host.insert(node.results[0], origin);
+        self.origins.insert(node.results[0], origin);
         Ok(Some(op))
+    }
+
+    fn is_hosts(&self, name: &str) -> Fit<bool> {
+        Ok(self.has(self.id(name)?))
+    }
+
+    /// Whether the host has a value.
+    pub(super) fn has(&self, value: ValueId) -> bool {
+        matches!(self.origins.get(&value), Some(Origin::Input(_) | Origin::Below(_) | Origin::Rows))
     }
 
     fn embed(&mut self, o: &Embed) -> Fit<(HostOp, Origin)> {
@@ -81,7 +100,7 @@ impl Compiling<'_> {
 
     fn hash(&mut self, o: &NgramHash) -> Fit<(HostOp, Origin)> {
         let places = o.ids.iter().map(|name| self.id(name)).collect::<Fit<Vec<_>>>()?;
-        if let Some(missing) = places.iter().zip(&o.ids).find(|(place, _)| !self.host.contains_key(place)) {
+        if let Some(missing) = places.iter().zip(&o.ids).find(|(place, _)| !self.has(**place)) {
             return Err(format!("`{}` is computed on the device; n-grams are hashed on the host", missing.1));
         }
         let below = o.heads.iter().map(|head| head.offset as usize + head.rows as usize).max().unwrap_or(0);
@@ -89,23 +108,22 @@ impl Compiling<'_> {
     }
 
     /// Sees to it that ids stay below the rows of a table: by what a step may hold, or by where they come from.
-    fn bound(&mut self, ids: ValueId, rows: usize, name: &str, table: &str) -> Fit {
+    pub(super) fn bound(&mut self, ids: ValueId, rows: usize, name: &str, table: &str) -> Fit {
         let tighten = |limit: &mut Option<usize>| *limit = Some(limit.map_or(rows, |l| l.min(rows)));
-        match self.host.get(&ids) {
+        match self.origins.get(&ids) {
             Some(Origin::Input(InputSource::TokenIds)) => tighten(&mut self.limits.tokens),
             Some(Origin::Input(InputSource::Positions)) => tighten(&mut self.limits.positions),
-            Some(Origin::Below(n)) if *n <= rows => {}
+            Some(Origin::Below(n) | Origin::Chosen(n)) if *n <= rows => {}
             _ => return Err(format!("`{name}` may exceed the {rows} rows of `{table}`")),
         }
         Ok(())
     }
 
-    /// Sees to it that integers are below `limit`, or fails with `why`. Values that were chosen on the device are.
+    /// Sees to it that integers are below `limit`, or fails with `why`.
     pub(super) fn below(&self, ids: ValueId, limit: usize, why: &str) -> Fit {
-        match self.host.get(&ids) {
-            None => Ok(()),
-            Some(Origin::Below(n)) if *n <= limit => Ok(()),
-            Some(_) => Err(why.into()),
+        match self.origins.get(&ids) {
+            Some(Origin::Below(n) | Origin::Chosen(n)) if *n <= limit => Ok(()),
+            _ => Err(why.into()),
         }
     }
 }

@@ -5,8 +5,11 @@ mod host;
 pub(crate) mod ir;
 mod mixture;
 mod places;
+mod recurrent;
 mod rows;
+mod scratch;
 mod state;
+mod tables;
 mod weights;
 
 use std::{collections::HashMap, sync::Arc};
@@ -16,12 +19,15 @@ use bantam_graph::{Checked, Graph, Op, Rows};
 
 pub(crate) use host::{HostOp, hashes};
 pub(crate) use places::{MaxRows, Places};
+pub(crate) use scratch::Scratch;
 pub(crate) use weights::{Weights, load};
 
 use crate::{
-    device::{Device, DeviceError, Kernel},
+    device::{Buffer, Device, DeviceError, Kernel},
     exec::Running,
+    linear::Linear,
     pools::StatePlaces,
+    slots::Place,
     source::Unit,
 };
 use ir::{Ir, Node, Value, ValueId};
@@ -48,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) output: ValueId,
     pub(crate) taps: Vec<ValueId>,
+    /// Row spaces whose rows are cut into tiles of so many.
+    pub(crate) tiles: Vec<(Rows, u32)>,
 }
 
 impl Plan {
@@ -77,6 +85,12 @@ pub(crate) struct Around<'a> {
     pub(crate) device: &'a Arc<dyn Device>,
     pub(crate) weights: &'a Weights,
     pub(crate) places: &'a StatePlaces,
+    /// Where the graph's recurrent states lie in its slots, by name.
+    pub(crate) recurrent: &'a HashMap<String, Place>,
+    pub(crate) linear: &'a Arc<Linear>,
+    pub(crate) scratch: &'a Scratch,
+    /// Most tentative rows of a sequence in a step.
+    pub(crate) tentative: usize,
     pub(crate) max: MaxRows,
     pub(crate) ops: Option<&'a dyn CustomOps>,
     /// Index of the graph among the model's.
@@ -102,15 +116,28 @@ pub(crate) struct Compiling<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) ir: &'a Ir,
     pub(crate) around: &'a Around<'a>,
-    /// What the host computes, by value.
-    host: HashMap<ValueId, host::Origin>,
+    /// Where values come from that are the host's, or integers.
+    origins: HashMap<ValueId, host::Origin>,
     limits: Limits,
+    /// What lies in rounded activations.
+    rounded: scratch::Rounded,
+    /// What turns heads by which angles was computed already.
+    angles: HashMap<rows::AngleKey, Arc<Buffer>>,
+    tiles: std::cell::RefCell<Vec<(Rows, u32)>>,
 }
 
-impl<'a> Compiling<'a> {
-    fn plan(graph: &Graph, ir: Ir, around: &'a Around<'a>) -> Result<(Plan, Limits), CompileError> {
-        let mut compiling =
-            Compiling { graph, ir: &ir, around, host: HashMap::new(), limits: Limits::default() };
+impl Compiling<'_> {
+    fn plan(graph: &Graph, ir: Ir, around: &Around<'_>) -> Result<(Plan, Limits), CompileError> {
+        let mut compiling = Compiling {
+            graph,
+            ir: &ir,
+            around,
+            origins: HashMap::new(),
+            limits: Limits::default(),
+            rounded: scratch::Rounded::new(),
+            angles: HashMap::new(),
+            tiles: std::cell::RefCell::default(),
+        };
         let (mut host, mut steps) = (Vec::new(), Vec::new());
         for node in &ir.nodes {
             let refused = |why| CompileError::Unsupported { node: node.name.clone(), why };
@@ -121,14 +148,14 @@ impl<'a> Compiling<'a> {
             let task = compiling.task(node).map_err(refused)?;
             steps.push(Step { node: node.name.clone(), results: node.results.clone(), task });
         }
-        let brought: Vec<bool> = (0..ir.values.len()).map(|v| compiling.host.contains_key(&v)).collect();
-        let limits = compiling.limits;
+        let brought: Vec<bool> = (0..ir.values.len()).map(|v| compiling.has(v)).collect();
+        let (limits, tiles) = (compiling.limits, compiling.tiles.take());
         let places = places::place(&ir, around.max, &brought).ok_or_else(|| CompileError::Unsupported {
             node: graph.output.clone(),
             why: "its values take more bytes than there are addresses; lower the rows of a step".into(),
         })?;
         let Ir { values, output, taps, .. } = ir;
-        Ok((Plan { values, places, host, steps, output, taps }, limits))
+        Ok((Plan { values, places, host, steps, output, taps, tiles }, limits))
     }
 
     fn task(&mut self, node: &Node) -> Fit<Task> {
@@ -160,10 +187,10 @@ impl<'a> Compiling<'a> {
             Op::ShortConv(o) => self.short_conv(o, out),
             Op::DeltaRule(o) => self.delta_rule(o, out),
             Op::Ssm(o) => self.ssm(o, out),
-            Op::Custom(o) => self.custom(o, out),
-            Op::Input { .. } | Op::Embed(_) | Op::Lookup(_) | Op::NgramHash(_) => {
-                Err("its ids are computed on the device; this backend reads tables by ids that the step brings".into())
-            }
+            Op::Custom(o) => self.custom(&node.name, o, out),
+            Op::Embed(o) => self.embed_there(o, out),
+            Op::Lookup(o) => self.lookup_there(o, out),
+            Op::Input { .. } | Op::NgramHash(_) => Err("it is the host's to compute".into()),
         }
     }
 

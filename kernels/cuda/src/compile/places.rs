@@ -61,7 +61,8 @@ pub(crate) fn place(ir: &Ir, max: MaxRows, host: &[bool]) -> Option<Places> {
     let mut taken: Vec<Taken> = Vec::new();
     for v in order {
         let value = &ir.values[v];
-        let bytes = max.of(value.rows).checked_mul(value.width)?.checked_mul(4)?.max(1).checked_next_multiple_of(ALIGN)?;
+        let bytes =
+            max.of(value.rows).checked_mul(value.width)?.checked_mul(4)?.max(1).checked_next_multiple_of(ALIGN)?;
         taken.retain(|t| t.until >= from[v]);
         let (mut at, mut start) = (0, 0);
         for t in &taken {

@@ -2,16 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use bantam_backend::{
-    CompileError, Progress, Role, Wanted, WeightData, WeightError, WeightSource, wanted,
-};
+use bantam_backend::{CompileError, Progress, Role, Wanted, WeightData, WeightError, WeightSource, wanted};
 use bantam_gguf::dequantize;
 use bantam_graph::{Graph, Weight};
 
 use super::{Compiling, Fit, host::HostTable, host::IntegerTable};
 use crate::{
-    device::{Address, Buffer, Device, DeviceError},
-    linear::Matrix,
+    device::{Address, Buffer, DeviceError},
+    linear::{Linear, Matrix},
 };
 
 /// A vector, on the host and on the device.
@@ -29,6 +27,8 @@ pub(crate) struct Weights {
     integers: HashMap<(usize, String), Arc<IntegerTable>>,
     /// Bytes on the device.
     pub(crate) bytes: u64,
+    /// Bytes that a decoded token reads.
+    pub(crate) bytes_per_token: u64,
 }
 
 impl Weights {
@@ -70,7 +70,7 @@ impl Compiling<'_> {
 pub(crate) fn load(
     graphs: &[&Graph],
     source: &dyn WeightSource,
-    device: &Arc<dyn Device>,
+    linear: &Linear,
     progress: Progress<'_>,
 ) -> Result<Weights, CompileError> {
     let wanted = wanted(graphs);
@@ -80,7 +80,7 @@ pub(crate) fn load(
     for Wanted { weight, roles, graphs } in &wanted {
         let data = source.load(weight)?;
         for role in roles {
-            load_as(*role, weight, &data, graphs, device, &mut weights)?;
+            load_as(*role, weight, &data, graphs, linear, &mut weights)?;
         }
         if !roles.contains(&Role::Table) {
             drop(data);
@@ -97,18 +97,24 @@ fn load_as(
     weight: &Weight,
     data: &WeightData,
     graphs: &[usize],
-    device: &Arc<dyn Device>,
+    linear: &Linear,
     weights: &mut Weights,
 ) -> Result<(), CompileError> {
     match role {
         Role::Matrix => {
-            let matrix = Matrix::new(device, &weight.name, data).map_err(|e| refused(weight, &e))?;
+            let shape = match weight.shape[..] {
+                [rows, cols] => [1, rows, cols],
+                [matrices, rows, cols] => [matrices, rows, cols],
+                _ => return Err(refused(weight, &"a matrix has two axes, a stack of matrices three")),
+            };
+            let matrix = linear.matrix(data.ty, shape, &data.bytes, &weight.name).map_err(|e| refused(weight, &e))?;
             weights.bytes += matrix.bytes() as u64;
             insert(&mut weights.matrices, graphs, weight, matrix);
         }
         Role::Vector => {
             let here = decoded(weight, data)?;
-            let there = Buffer::of_f32(device, &here, &weight.name).map_err(|e: DeviceError| refused(weight, &e))?;
+            let there =
+                Buffer::of_f32(linear.device(), &here, &weight.name).map_err(|e: DeviceError| refused(weight, &e))?;
             weights.bytes += there.bytes() as u64;
             insert(&mut weights.vectors, graphs, weight, Vector { there, here: Arc::new(here) });
         }
@@ -142,7 +148,11 @@ fn integers(weight: &Weight, data: &WeightData) -> Result<IntegerTable, CompileE
     let [rows, width] = two_axes(weight)?;
     let entry = |x: &f32| {
         let fits = x.fract() == 0.0 && (0.0..EXACT).contains(x);
-        if fits { Ok(*x as u32) } else { Err(refused(weight, &format!("expected integers from 0 to 2²⁴, found {x}"))) }
+        if fits {
+            Ok(*x as u32)
+        } else {
+            Err(refused(weight, &format!("expected integers from 0 to 2²⁴, found {x}")))
+        }
     };
     let values = decoded(weight, data)?.iter().map(entry).collect::<Result<Vec<u32>, _>>()?;
     let below = values.iter().max().map_or(0, |greatest| *greatest as usize + 1);

@@ -3,13 +3,18 @@
 use bantam_backend::{NO_SLOT, Step};
 use bantam_graph::{InputSource, Rows};
 
-use crate::compile::{HostOp, Plan, hashes};
+use crate::{
+    attention::tiles,
+    compile::{HostOp, Plan, hashes},
+};
 
 /// What graphs want to know of a step.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
     /// Strides of the strided row spaces.
     pub(crate) strides: Vec<usize>,
+    /// Row spaces whose rows are cut into tiles of so many.
+    pub(crate) tiles: Vec<(Rows, u32)>,
 }
 
 /// What the rows of a space stand for, as indexes of the words that say it.
@@ -18,6 +23,8 @@ struct Map {
     rows: usize,
     /// Of their sequences, of their indexes in it, of their places among the step's tokens.
     at: [usize; 3],
+    /// Of strided rows, their indexes in the state.
+    strided: usize,
 }
 
 /// A step laid out.
@@ -28,8 +35,12 @@ pub(crate) struct Laid {
     tokens: Map,
     logits: Map,
     strided: Vec<(usize, Map)>,
+    /// Tiles of a space's rows: where their words are, and how many.
+    tiles: Vec<((Rows, u32), (usize, u32))>,
     /// Sequences.
     pub(crate) sequences: usize,
+    /// Rows of the sequence that has most.
+    pub(crate) most_rows: usize,
     /// Index of the words that say where each sequence begins: its first token's index in it.
     pub(crate) starts: usize,
     /// Index of the words that say each sequence's first row in the step, and one more: all rows.
@@ -46,10 +57,12 @@ impl Laid {
     pub(crate) fn lay_out(&mut self, step: &Step, layout: &Layout, bank: impl Fn(u32) -> usize) {
         self.words.clear();
         self.sequences = step.sequences.len();
+        self.most_rows = step.sequences.iter().map(|s| s.rows).max().unwrap_or(0);
         let first_rows = first_rows(step);
         self.starts = self.push(step.sequences.iter().map(|s| s.start as u32));
         self.first_rows = self.push(first_rows.iter().map(|row| *row as u32));
-        let rows = || step.sequences.iter().enumerate().flat_map(|(s, seq)| (0..seq.rows).map(move |i| (s, seq.start + i)));
+        let rows =
+            || step.sequences.iter().enumerate().flat_map(|(s, seq)| (0..seq.rows).map(move |i| (s, seq.start + i)));
         self.tokens.rows = step.tokens.len();
         let places = self.push(0..step.tokens.len() as u32);
         let sequences = self.push(rows().map(|(s, _)| s as u32));
@@ -67,10 +80,27 @@ impl Laid {
             let sequences = self.push(closing.iter().map(|(_, (s, _))| *s as u32));
             let first = self.push(closing.iter().map(|(_, (_, position))| (position + 1 - stride) as u32));
             let at = [sequences, first, self.push(closing.iter().map(|(row, _)| *row as u32))];
-            self.strided.push((stride, Map { rows: closing.len(), at }));
+            let strided = self.push(closing.iter().map(|(_, (_, position))| (position / stride) as u32));
+            self.strided.push((stride, Map { rows: closing.len(), at, strided }));
         }
+        self.lay_out_tiles(step, layout);
         self.lay_out_tables(step);
         self.lay_out_slots(step, bank);
+    }
+
+    fn lay_out_tiles(&mut self, step: &Step, layout: &Layout) {
+        self.tiles.clear();
+        for &(rows, most) in &layout.tiles {
+            let mut counts = vec![0; step.sequences.len()];
+            for sequence in self.mapped(rows, 0) {
+                counts[*sequence as usize] += 1;
+            }
+            let mut cut = Vec::new();
+            tiles(counts.into_iter(), most, &mut cut);
+            let count = (cut.len() / 2) as u32;
+            let at = self.push(cut.into_iter());
+            self.tiles.push(((rows, most), (at, count)));
+        }
     }
 
     fn lay_out_tables(&mut self, step: &Step) {
@@ -127,6 +157,16 @@ impl Laid {
         self.map(rows).at
     }
 
+    /// Index of the words that say which rows of the state the rows of a strided space are.
+    pub(crate) fn strided_rows(&self, rows: Rows) -> usize {
+        self.map(rows).strided
+    }
+
+    /// Tiles of at most so many rows of a space: where their words are, and how many.
+    pub(crate) fn tiles(&self, rows: Rows, most: u32) -> (usize, u32) {
+        self.tiles.iter().find(|(key, _)| *key == (rows, most)).map_or((0, 0), |(_, tiles)| *tiles)
+    }
+
     /// The words of a map.
     fn mapped(&self, rows: Rows, which: usize) -> &[u32] {
         let map = self.map(rows);
@@ -153,6 +193,11 @@ impl Laid {
                 HostOp::Lookup { ids, table } => {
                     let row = |id: &u32| table.values.iter().skip(*id as usize * table.width).take(table.width);
                     out.extend(values[*ids].iter().flat_map(row));
+                }
+                HostOp::Select { x } => {
+                    let width = plan.values[*value].width;
+                    let row = |row: &u32| values[*x].iter().skip(*row as usize * width).take(width);
+                    out.extend(self.mapped(Rows::Logits, 2).iter().flat_map(row));
                 }
                 HostOp::Hash { places, hash } => {
                     let rows = places.first().map_or(0, |place| values[*place].len());

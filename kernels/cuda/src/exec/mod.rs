@@ -72,7 +72,7 @@ impl Running<'_> {
     /// Runs an op of the host: its rows are fetched, computed, and brought back.
     pub(crate) fn on_host(
         &self,
-        op: &dyn CustomOp,
+        (node, op): (&str, &dyn CustomOp),
         x: &[ValueId],
         widths: &[usize],
         weights: &[std::sync::Arc<Vec<f32>>],
@@ -92,7 +92,7 @@ impl Running<'_> {
         let operands: Vec<&[f32]> = operands.iter().map(Vec::as_slice).collect();
         let weights: Vec<&[f32]> = weights.iter().map(|w| w.as_slice()).collect();
         if let Err(why) = op.run(CustomRows { rows, x: &operands, weights: &weights, out: &mut result }) {
-            self.fault.replace(Some(why));
+            self.fault.replace(Some(format!("node `{node}`: {why}")));
             return Ok(());
         }
         self.device.upload(self.at(out), &bytes_of(&result))

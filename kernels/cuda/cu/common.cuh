@@ -112,27 +112,29 @@ __device__ inline float block_max(float x, float *scratch) {
     return best;
 }
 
-// A step as kernels see it: rows (tokens) of several sequences, one sequence after another. Arrays lie on the device.
+// A step as kernels see it: rows of several sequences, one sequence after another. Its rows are tokens; or, for ops over
+// other rows, some of the tokens (those whose logits are wanted), or the rows of a strided state that the step completes.
+// Arrays lie on the device.
 struct Step {
-    u32 rows;              // tokens of the step
-    u32 sequences;         // sequences of the step
-    const u32 *row_sequence; // [rows] which sequence a row is of
-    const u32 *row_index;    // [rows] its index in the sequence
-    const u32 *start;        // [sequences] index of a sequence's first row
-    const u32 *first_row;    // [sequences + 1] its first row in the step
+    u32 rows;
+    u32 sequences;
+    const u32 *row_sequence; // [rows] which sequence of the step a row is of; NONE: a row that fills up, and is passed over
+    const u32 *row_index;    // [rows] a token's index in the sequence, or a strided row's index in its state
+    const u32 *start;        // [sequences] index in the sequence of its first token of the step
+    const u32 *first_row;    // [sequences + 1] its first token among those of the step
 };
 
-// How a state of rows is stored. A page of its group has at `codes` the rows' codes, [page_rows][heads][code_bytes], and at
-// `scales` the rows' scales, [page_rows][heads][scales_per_head] half floats, if its type has any. Both offsets, and the
-// size of a page, are multiples of 16 bytes.
+// How a state of rows is stored. A page of its group has at `codes` the rows' codes, [page_rows][heads][code bytes], and at
+// `scales` the rows' scales, [page_rows][heads][scales of a head] half floats, if its type has any. Both offsets, and the
+// size of a page, are multiples of 16 bytes. See state.cuh for the types.
 struct State {
     u8 *pool;              // page 0
     u64 page_bytes;
-    u32 codes;             // offset in a page
-    u32 scales;            // offset in a page
-    const u32 *tables;     // [sequences][table_pages]
+    const u32 *tables;     // [sequences][table_pages]; null: all rows lie in page 0, by their number in the step
     u32 table_pages;
     u32 page_rows;         // rows of a page
+    u32 codes;             // offset in a page
+    u32 scales;            // offset in a page
     u32 stride;            // tokens that a row stands for
     u32 heads;
     u32 dim;               // entries of a head
@@ -141,18 +143,34 @@ struct State {
 
 enum KvType : u32 { KV_F32 = 0, KV_F16 = 1, KV_BF16 = 2, KV_Q8_0 = 3, KV_TURBO4 = 4, KV_TURBO3 = 5 };
 
-// The page that holds row `row` of a sequence, and the row's place in it.
+// The page that holds row `row` of a sequence; null if it is not there.
 __device__ inline u8 *state_page(const State &state, u32 sequence, u32 row) {
+    if (!state.tables) return state.pool;
     const u32 page = state.tables[static_cast<u64>(sequence) * state.table_pages + row / state.page_rows];
-    return state.pool + page * state.page_bytes;
+    return page == NONE ? nullptr : state.pool + page * state.page_bytes;
 }
 
-// How a step advances the recurrent state of its sequences: see RecurrentStep in kernels/backend.
+// How a step advances one recurrent state of its sequences: see RecurrentStep in kernels/backend. A slot holds for each
+// state its value, and behind it two banks of the inputs of tentative rows: a step reads one and writes the other, so that a
+// slot can be advanced in place.
 struct Recurrence {
-    u8 *slots;             // slot 0
-    u64 slot_bytes;
-    const u32 *from;       // [sequences], NONE: zeros
-    const u32 *to;         // [sequences]
-    const u32 *accepted;   // [sequences]
-    const u32 *tentative;  // [sequences]
+    float *slots;          // slot 0
+    u64 slot_floats;       // floats of a slot
+    const u32 *from;       // [sequences] slot that is read, NONE: zeros
+    const u32 *to;         // [sequences] slot that is written; NONE: a sequence that fills up, and is passed over
+    const u32 *accepted;   // [sequences] kept rows of `from` to be taken in first
+    const u32 *tentative;  // [sequences] rows at the end of the step that are kept instead of taken in
+    const u32 *from_bank;  // [sequences] which bank of `from` has its kept rows, 0 or 1
+    const u32 *to_bank;    // [sequences] which bank of `to` gets the step's
+    u64 value;             // first float of the value in a slot
+    u64 kept;              // first float of the banks
+    u32 inputs;            // floats that are kept of a row
+    u32 bank_rows;         // rows of a bank
 };
+
+// The value in slot `slot`, and the kept inputs of row `row` in one of its banks.
+__device__ inline float *slot_value(const Recurrence &r, u32 slot) { return r.slots + slot * r.slot_floats + r.value; }
+
+__device__ inline float *slot_kept(const Recurrence &r, u32 slot, u32 bank, u32 row) {
+    return r.slots + slot * r.slot_floats + r.kept + static_cast<u64>(bank * r.bank_rows + row) * r.inputs;
+}

@@ -3,8 +3,12 @@
 //! Kernels are CUDA files in `cu`, compiled for the card at hand when they are needed. Everything that runs them sees a
 //! [`Device`]: a card, or in tests the host, which runs the same files thread by thread.
 
+pub mod attention;
 pub mod card;
 pub mod device;
+pub mod pool;
+pub mod recurrent;
 pub mod source;
+pub mod state;
 
 pub use device::{Buffer, Device, DeviceError, Kernel, Launch};

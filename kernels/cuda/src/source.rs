@@ -1,5 +1,7 @@
 //! The kernel files, and what is compiled of them: a file with the values of its macros.
 
+use crate::{attention, pool, recurrent};
+
 /// A kernel file as it is built into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceFile {
@@ -16,10 +18,21 @@ macro_rules! files {
 }
 
 /// What kernel files include.
-pub const HEADERS: &[SourceFile] = files!["common.cuh"];
+pub const HEADERS: &[SourceFile] = files!["common.cuh", "state.cuh", "attention.cuh"];
 
 /// The kernel files: one for each family of kernels.
-pub const FILES: &[SourceFile] = files!["elementwise.cu", "mixture.cu", "rows.cu", "streams.cu"];
+pub const FILES: &[SourceFile] = files![
+    "attention.cu",
+    "elementwise.cu",
+    "merge.cu",
+    "mixture.cu",
+    "pool.cu",
+    "recurrent.cu",
+    "rows.cu",
+    "store.cu",
+    "streams.cu",
+    "top_keys.cu",
+];
 
 /// What is compiled as one: a kernel file, for certain values of its macros (a number format, say).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,5 +68,7 @@ impl Unit {
 
 /// Everything that may be compiled: each file in every form.
 pub fn units() -> Vec<Unit> {
-    FILES.iter().map(|file| Unit::plain(file.name)).collect()
+    let in_forms = |file: &str| file == "attention.cu";
+    let plain = FILES.iter().map(|file| file.name).filter(|file| !in_forms(file)).map(Unit::plain);
+    plain.chain(attention::units()).chain(recurrent::units()).chain(pool::units()).collect()
 }

@@ -175,7 +175,10 @@ pub(crate) fn units() -> Vec<Unit> {
     };
     let types = KvType::ALL.iter().zip(KvType::ALL.iter().cycle().skip(1));
     let pairs = types.map(|(k, v)| of(*k, *v, 128));
-    pairs.chain([256, 576].map(|dim| of(KvType::F16, KvType::F16, dim))).chain([of(KvType::Turbo4, KvType::Turbo4, 576)]).collect()
+    pairs
+        .chain([256, 576].map(|dim| of(KvType::F16, KvType::F16, dim)))
+        .chain([of(KvType::Turbo4, KvType::Turbo4, 576)])
+        .collect()
 }
 
 impl Attend {

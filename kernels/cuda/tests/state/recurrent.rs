@@ -79,7 +79,7 @@ impl Kind {
                     let length = key.iter().map(|x| x * x).sum::<f32>().sqrt();
                     key.iter_mut().for_each(|x| *x /= length);
                 }
-                all[3].iter_mut().for_each(|decay| *decay = *decay - 1.0);
+                all[3].iter_mut().for_each(|decay| *decay -= 1.0);
                 all[4].iter_mut().for_each(|beta| *beta = 0.5 + 0.5 * *beta);
             }
             Kind::Scan { .. } => all[3].iter_mut().for_each(|dt| *dt = 0.6 + 0.5 * *dt),

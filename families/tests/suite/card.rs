@@ -50,8 +50,8 @@ fn program(fixture: &Fixture, arch: u32) -> Box<dyn Program> {
     let graph = describe(&fixture.checkpoint).unwrap().text;
     let source = Source { fixture, file: GgufFile::open(fixture.folder.join("model.gguf")).unwrap() };
     let options = CompileOptions {
-        max_rows: 128,
-        max_logit_rows: 128,
+        max_rows: 512,
+        max_logit_rows: 512,
         max_tentative: 0,
         k_type: KvType::F32,
         v_type: KvType::F32,
@@ -62,7 +62,7 @@ fn program(fixture: &Fixture, arch: u32) -> Box<dyn Program> {
     let compiled = backend.compile(&graph, &source, &options, &mut |_, _| {});
     let mut program = compiled.unwrap_or_else(|e| panic!("{}: {e}", fixture.name));
     for group in 0..program.groups().len() {
-        program.reserve_pages(group, 16).unwrap();
+        program.reserve_pages(group, 64).unwrap();
     }
     if program.recurrent(0).is_some() {
         program.reserve_slots(0, 1).unwrap();
@@ -75,7 +75,7 @@ fn logits(program: &mut dyn Program, tokens: &[u32], run: usize) -> Vec<f32> {
     let mut logits = Vec::new();
     for start in (0..tokens.len()).step_by(run) {
         let end = tokens.len().min(start.saturating_add(run));
-        let pages = |group: &StateGroup| (0..group.pages(end) as u32).map(|page| page * 3 % 16).collect();
+        let pages = |group: &StateGroup| (0..group.pages(end) as u32).map(|page| page * 3 % 64).collect();
         let recurrent = program.recurrent(0).map(|_| RecurrentStep {
             from: if start == 0 { NO_SLOT } else { 0 },
             to: 0,

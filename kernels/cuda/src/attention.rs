@@ -21,6 +21,9 @@ const THREADS: u32 = 128;
 /// Most queries that a block computes without tensor cores.
 const SLOTS: u32 = 8;
 
+/// Entries of the widest heads for which as many find room in the 48 KiB of shared memory that every card gives a block.
+const WIDEST: u32 = 640;
+
 /// Which keys of a source a query sees, of those that its window leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -152,20 +155,40 @@ pub struct Attend {
     slots: u32,
 }
 
+/// Queries that a block computes, and the unit for heads.
+fn unit_of(heads: &Heads) -> (u32, Unit) {
+    let slots = if heads.width().max(heads.value_width()) > WIDEST { SLOTS / 2 } else { SLOTS };
+    let defines = vec![
+        ("K_TYPE", type_name(heads.k_type).to_owned()),
+        ("V_TYPE", type_name(heads.v_type).to_owned()),
+        ("SLOTS", slots.to_string()),
+        ("PARTS", heads.value_width().div_ceil(THREADS).to_string()),
+    ];
+    (slots, Unit { file: "attention.cu", defines })
+}
+
+/// Forms in which attention is compiled: each type of keys with some type of values, and heads from narrow to wide.
+pub(crate) fn units() -> Vec<Unit> {
+    let of = |k_type, v_type, dim| {
+        let heads = Heads { group: 1, kv_heads: 1, dim, value_dim: dim, k_type, v_type, values_in_keys: false };
+        unit_of(&heads).1
+    };
+    let types = KvType::ALL.iter().zip(KvType::ALL.iter().cycle().skip(1));
+    let pairs = types.map(|(k, v)| of(*k, *v, 128));
+    pairs
+        .chain([256, 576].map(|dim| of(KvType::F16, KvType::F16, dim)))
+        .chain([of(KvType::Turbo4, KvType::Turbo4, 576)])
+        .collect()
+}
+
 impl Attend {
     /// The kernel for an op's heads.
     ///
     /// # Errors
     /// If it does not compile.
     pub fn new(device: &dyn Device, heads: Heads) -> Result<Self, DeviceError> {
-        let slots = if heads.width().max(heads.value_width()) > 640 { SLOTS / 2 } else { SLOTS };
-        let defines = vec![
-            ("K_TYPE", type_name(heads.k_type).to_owned()),
-            ("V_TYPE", type_name(heads.v_type).to_owned()),
-            ("SLOTS", slots.to_string()),
-            ("PARTS", heads.value_width().div_ceil(THREADS).to_string()),
-        ];
-        let kernel = device.kernel(&Unit { file: "attention.cu", defines }, "attend")?;
+        let (slots, unit) = unit_of(&heads);
+        let kernel = device.kernel(&unit, "attend")?;
         Ok(Attend { kernel, heads, slots })
     }
 
@@ -291,21 +314,19 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Argument;
 
     /// Bytes of an argument, as kernels get it.
-    fn bytes_of(argument: &impl Argument) -> usize {
-        let mut bytes = Vec::new();
-        argument.write(&mut bytes);
-        bytes.len()
+    fn bytes_of(argument: impl crate::device::Argument) -> usize {
+        let launch = Launch::new([1; 3], 1).arg(argument);
+        launch.arguments().unwrap().map(|(_, bytes)| bytes).sum()
     }
 
     #[test]
     fn structs_are_padded_as_in_c() {
         // 2 × (8 + 8 + 8 + 8 × 4) for the states, and behind them an address and four integers.
-        assert_eq!(bytes_of(&Keys::default()), 2 * 56 + 8 + 16);
-        assert_eq!(bytes_of(&Partials::default()), 2 * 8 + 3 * 4 + 4);
-        assert_eq!(bytes_of(&Source::default()), 32 + 8);
+        assert_eq!(bytes_of(Keys::default()), 2 * 56 + 8 + 16);
+        assert_eq!(bytes_of(Partials::default()), 2 * 8 + 3 * 4 + 4);
+        assert_eq!(bytes_of(Source::default()), 32 + 8);
     }
 
     #[test]

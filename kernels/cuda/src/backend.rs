@@ -10,7 +10,7 @@ use crate::{
     device::{Buffer, Device, DeviceError},
     exec::{Laid, Layout},
     linear::Linear,
-    pools,
+    pages,
     program::{CompiledGraph, CudaProgram, Results},
     slots,
 };
@@ -52,7 +52,7 @@ impl Backend for CudaBackend {
     ) -> Result<Box<dyn Program>, CompileError> {
         link(graphs)?;
         let checked = graphs.iter().map(|graph| check(graph)).collect::<Result<Vec<_>, GraphError>>()?;
-        let (pools, layouts) = pools::layout(&checked, options, &self.device)?;
+        let (pools, layouts) = pages::layout(&checked, options, &self.device)?;
         let linear = Arc::new(Linear::new(&self.device, self.device.arch()));
         let scratch = Scratch::default();
         let weights = compile::load(graphs, weights, &linear, progress)?;

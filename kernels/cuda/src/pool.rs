@@ -104,6 +104,16 @@ impl PoolBlocks {
     }
 }
 
+/// Forms in which the choice of rows is compiled.
+pub(crate) fn units() -> Vec<Unit> {
+    vec![unit_of(KvType::F32, 128), unit_of(KvType::F16, 512), unit_of(KvType::Q8_0, 64), unit_of(KvType::Turbo3, 256)]
+}
+
+fn unit_of(ty: KvType, width: u32) -> Unit {
+    let defines = vec![("K_TYPE", type_name(ty).to_owned()), ("PARTS", width.div_ceil(64).to_string())];
+    Unit { file: "top_keys.cu", defines }
+}
+
 /// The choice of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct TopKeys {
@@ -117,8 +127,7 @@ impl TopKeys {
     /// # Errors
     /// If they do not compile.
     pub fn new(device: &dyn Device, ty: KvType, width: u32) -> Result<Self, DeviceError> {
-        let defines = vec![("K_TYPE", type_name(ty).to_owned()), ("PARTS", width.div_ceil(64).to_string())];
-        let unit = Unit { file: "top_keys.cu", defines };
+        let unit = unit_of(ty, width);
         Ok(TopKeys { score: device.kernel(&unit, "score_rows")?, choose: device.kernel(&unit, "choose_rows")? })
     }
 

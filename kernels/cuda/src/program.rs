@@ -8,7 +8,7 @@ use crate::{
     compile::{Plan, Plans, Weights},
     device::{Buffer, Device, DeviceError},
     exec::{Laid, Layout, Running, floats},
-    pools::{Pool, failed},
+    pages::{Pool, failed},
     slots::Slots,
 };
 

@@ -201,6 +201,15 @@ impl SlotLayout {
     }
 }
 
+/// Forms in which recurrences are compiled: columns of up to 16 to 256 entries.
+pub(crate) fn units() -> Vec<Unit> {
+    [16, 64, 128, 256].map(unit_of).into()
+}
+
+fn unit_of(entries: u32) -> Unit {
+    Unit::with("recurrent.cu", "PER", per_thread(entries).to_string())
+}
+
 /// The delta rule.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaRule {
@@ -208,7 +217,7 @@ pub struct DeltaRule {
 }
 
 fn of_entries(device: &dyn Device, entries: u32, name: &str) -> Result<Kernel, DeviceError> {
-    device.kernel(&Unit::with("recurrent.cu", "PER", per_thread(entries).to_string()), name)
+    device.kernel(&unit_of(entries), name)
 }
 
 impl DeltaRule {

@@ -10,7 +10,7 @@ use bantam_graph::{Checked, Op, Recurrent};
 
 use crate::{
     device::{Address, Buffer, Device},
-    pools::failed,
+    pages::failed,
     recurrent::{self, SlotLayout},
 };
 

@@ -3,7 +3,7 @@
 use bantam_backend::KvType;
 
 use crate::{
-    device::{Address, Argument, Device, DeviceError, Kernel, Launch, argument},
+    device::{Address, Device, DeviceError, Kernel, Launch, argument},
     source::Unit,
 };
 
@@ -156,12 +156,7 @@ pub fn packed_bytes(planes: &[Plane], rows: usize) -> usize {
 
 /// The bytes of planes, to be uploaded.
 pub fn plane_bytes(planes: &[Plane]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for plane in planes {
-        bytes.extend(plane.offset.to_ne_bytes());
-        bytes.extend(plane.row_bytes.to_ne_bytes());
-    }
-    bytes
+    planes.iter().flat_map(|plane| [plane.offset, plane.row_bytes]).flat_map(u32::to_ne_bytes).collect()
 }
 
 /// Threads of a block that writes to states.

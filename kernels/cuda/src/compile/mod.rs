@@ -26,7 +26,7 @@ use crate::{
     device::{Buffer, Device, DeviceError, Kernel},
     exec::Running,
     linear::Linear,
-    pools::StatePlaces,
+    pages::StatePlaces,
     slots::Place,
     source::Unit,
 };

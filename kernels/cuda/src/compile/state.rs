@@ -9,7 +9,7 @@ use crate::{
     attention::{Attend, Heads, Keys, Merge, Partials, Queries, Rotate, Sight, Source, pieces_of},
     device::{Buffer, DeviceError},
     exec::Running,
-    pools::{PAGE_ROWS, StateSlot},
+    pages::{PAGE_ROWS, StateSlot},
     state::{self, PageLayout, Shape, State, Step},
 };
 

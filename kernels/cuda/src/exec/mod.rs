@@ -10,7 +10,7 @@ use bantam_graph::Rows;
 use crate::{
     compile::{Plan, ir::ValueId},
     device::{Address, Device, DeviceError, Kernel, Launch},
-    pools::Pool,
+    pages::Pool,
 };
 
 /// A step that runs.

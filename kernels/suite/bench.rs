@@ -93,7 +93,7 @@ impl Bench {
     pub(crate) fn check_with(&self, kv: KvType, tolerance: f64, expected: impl Fn(&Seen<'_>) -> Vec<Vec<f64>>) {
         for kind in backends::kinds() {
             let setup = Setup { kind, threads: 2, page_step: 1, kv };
-            let tokens = tokens(150, 1);
+            let tokens = tokens(backends::TOKENS, 1);
             let seen = self.seen(setup, &tokens);
             near(&seen.rows(&self.output), &expected(&seen), tolerance, kind);
             let rows = Session::new(self, setup).run(&[(0, &tokens, tokens.len())]);

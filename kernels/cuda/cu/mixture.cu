@@ -122,3 +122,9 @@ KERNEL combine(const float *y, const float *weights, float *out, u64 entries, u3
     for (u32 j = 0; j < used; ++j) sum += weights[row * used + j] * y[(row * used + j) * width + column];
     out[i] = sum;
 }
+
+// Counts how many rows each expert gets.
+KERNEL tally(const u32 *ids, u32 count, u32 *rows) {
+    const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) atomicAdd(rows + ids[i], 1u);
+}

@@ -56,6 +56,13 @@ impl Backend for CudaBackend {
         let linear = Arc::new(Linear::new(&self.device, self.device.arch()));
         let scratch = Scratch::default();
         let weights = compile::load(graphs, weights, &linear, progress)?;
+        let mixtures = graphs.first().map_or_else(Vec::new, |trunk| compile::mixtures(trunk));
+        let counts = vec![0; mixtures.iter().sum()];
+        let refused = |e: DeviceError| CompileError::Unsupported {
+            node: graphs.first().map(|graph| graph.output.clone()).unwrap_or_default(),
+            why: format!("{e}; lower the rows of a step"),
+        };
+        let tally = Arc::new(Buffer::of_u32(&self.device, &counts, "rows of experts").map_err(refused)?);
         let max = MaxRows { tokens: options.max_rows, logits: options.max_logit_rows };
         let mut parts = Vec::new();
         for (g, (checked, places)) in checked.iter().zip(&layouts).enumerate() {
@@ -67,7 +74,7 @@ impl Backend for CudaBackend {
                 recurrent: &recurrent,
                 linear: &linear,
                 scratch: &scratch,
-                tentative: options.max_tentative,
+                tally: (g == 0).then_some(&tally),
                 max,
                 ops: options.ops.as_deref(),
                 graph: g,
@@ -90,10 +97,6 @@ impl Backend for CudaBackend {
         }
         let plans = parts.iter().flat_map(|g| [&g.plans.fast, &g.plans.plain]);
         let arena = plans.map(|plan| plan.places.bytes).max().unwrap_or(0);
-        let refused = |e: DeviceError| CompileError::Unsupported {
-            node: graphs.first().map(|graph| graph.output.clone()).unwrap_or_default(),
-            why: format!("{e}; lower the rows of a step"),
-        };
         Ok(Box::new(CudaProgram {
             arena: Buffer::new(&self.device, arena, "intermediate values").map_err(refused)?,
             step: Buffer::new(&self.device, 1 << 12, "steps").map_err(refused)?,
@@ -102,6 +105,8 @@ impl Backend for CudaBackend {
             groups: pools.iter().map(|pool| pool.group().clone()).collect(),
             pools,
             graphs: parts,
+            mixtures,
+            tally,
             max: MostRows { tokens: max.tokens, logits: max.logits },
             laid: Laid::default(),
             steps: 0,

@@ -165,15 +165,6 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes of an argument, as kernels get it.
-#[cfg(test)]
-pub(crate) fn bytes_of(argument: &impl Argument) -> usize {
-    let mut words = [0; MAX_WORDS];
-    let mut writer = Writer { words: &mut words, bytes: 0 };
-    argument.write(&mut writer);
-    writer.bytes
-}
-
 /// What kernels take, as its bytes on the device.
 pub trait Argument {
     /// The multiple of bytes at which it stands in a struct.

@@ -19,6 +19,10 @@ pub(crate) struct CudaProgram {
     pub(crate) pools: Vec<Pool>,
     pub(crate) groups: Vec<StateGroup>,
     pub(crate) graphs: Vec<CompiledGraph>,
+    /// Experts of each of the trunk's mixtures.
+    pub(crate) mixtures: Vec<usize>,
+    /// Rows that each of them has computed.
+    pub(crate) tally: Arc<Buffer>,
     pub(crate) max: MostRows,
     /// Intermediate values of whichever plan runs.
     pub(crate) arena: Buffer,
@@ -187,7 +191,15 @@ impl Program for CudaProgram {
     }
 
     fn mixtures(&self) -> &[usize] {
-        self.graphs.first().map_or(&[], |g| &g.plans.mixtures)
+        &self.mixtures
+    }
+
+    fn take_expert_rows(&mut self, rows: &mut [u64]) {
+        // A device that fails here fails the next step as well, which says so.
+        let Ok(counts) = self.tally.read() else { return };
+        let counts = counts.as_chunks().0.iter().map(|count| u32::from_ne_bytes(*count));
+        rows.iter_mut().zip(counts).for_each(|(rows, count)| *rows += u64::from(count));
+        let _ = self.device.fill(self.tally.address(), 0, self.tally.bytes());
     }
 
     fn vocab(&self) -> usize {
@@ -199,7 +211,7 @@ impl Program for CudaProgram {
     }
 
     fn weight_bytes_per_token(&self) -> u64 {
-        self.weights.bytes_per_token
+        self.graphs.first().map_or(0, |g| g.plans.fast.bytes_per_token)
     }
 
     fn reserve_pages(&mut self, group: usize, pages: usize) -> Result<(), StepError> {

@@ -20,3 +20,6 @@ pub(crate) fn usual() -> Kind {
 pub(crate) fn make(kind: Kind, threads: usize) -> Box<dyn Backend> {
     Box::new(CpuBackend::with_isa(threads, kind).unwrap())
 }
+
+/// Tokens of a test.
+pub(crate) const TOKENS: usize = 150;

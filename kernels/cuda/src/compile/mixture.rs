@@ -34,6 +34,7 @@ impl Compiling<'_> {
         let runs = o.runs;
         let [stack, _, cols] = matrix.shape();
         let max = self.around.max.of(self.ir.values[out].rows) * runs;
+        self.bytes_per_token += matrix.bytes() as u64;
         if matrix.takes_floats() {
             return Ok(Box::new(move |run| {
                 let input = Input::Floats(run.at(x));
@@ -115,6 +116,9 @@ impl Compiling<'_> {
         let [experts, ffn, cols] = up.shape();
         let used = self.width(ids);
         self.below(ids, experts, &format!("`{}` may exceed the {experts} experts", o.ids))?;
+        let matrices = [gate.as_ref(), Some(&up), down.as_ref()].into_iter().flatten();
+        let bytes: usize = matrices.map(|matrix| matrix.bytes()).sum();
+        self.bytes_per_token += (bytes / experts.max(1) * used.min(experts)) as u64;
         let width = self.width(out);
         let max = self.around.max.of(self.ir.values[out].rows);
         let part = (EXPERT_BYTES / (used * (2 * ffn + width) * 4).max(1)).max(FEWEST_ROWS).min(max).max(1);
@@ -127,6 +131,13 @@ impl Compiling<'_> {
         let between = match &down {
             Some(down) if !down.takes_floats() => Some(self.rounded(None, pairs, ffn, false)?.0),
             _ => None,
+        };
+        // Each mixture counts behind those before it.
+        let counted = self.experts;
+        self.experts += experts;
+        let tally = match self.around.tally {
+            Some(rows) => Some((self.kernel("mixture.cu", "tally")?, Arc::clone(rows), (counted * 4) as u64)),
+            None => None,
         };
         let (limit, bound) = limit_code(o.limit);
         let [glu, activate] = ["glu", "activate"].map(|name| self.kernel("elementwise.cu", name));
@@ -155,6 +166,7 @@ impl Compiling<'_> {
             glu: glu?,
             activate: activate?,
             combine: self.kernel("mixture.cu", "combine")?,
+            tally,
         })
     }
 }
@@ -188,11 +200,17 @@ struct Mixture {
     glu: Kernel,
     activate: Kernel,
     combine: Kernel,
+    /// Counts rows of experts, from an offset of a buffer on.
+    tally: Option<(Kernel, Arc<Buffer>, u64)>,
 }
 
 impl Mixture {
     fn run(&self, run: &Running<'_>, out: ValueId) -> Result<(), DeviceError> {
         let rows = run.rows(out);
+        if let Some((kernel, counts, offset)) = &self.tally {
+            let launch = each(rows * self.used).arg(run.at(self.ids)).arg(narrow(rows * self.used));
+            run.launch(*kernel, &launch.arg(counts.address() + offset))?;
+        }
         let mut first = 0;
         while first < rows {
             let count = self.part.min(rows - first);

@@ -56,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) taps: Vec<ValueId>,
     /// Row spaces whose rows are cut into tiles of so many.
     pub(crate) tiles: Vec<(Rows, u32)>,
+    /// Bytes of weights that a token reads: matrices whole, experts by the share that is used.
+    pub(crate) bytes_per_token: u64,
 }
 
 impl Plan {
@@ -76,11 +78,19 @@ pub(crate) struct Plans {
     pub(crate) plain: Plan,
     /// What integers a step may hold.
     pub(crate) limits: Limits,
-    /// Experts of each mixture, in order.
-    pub(crate) mixtures: Vec<usize>,
+}
+
+/// Experts of each of a graph's mixtures, in order.
+pub(crate) fn mixtures(graph: &Graph) -> Vec<usize> {
+    let experts = |op: &Op| match op {
+        Op::Experts(o) => graph.weight(&o.up)?.shape.first().copied(),
+        _ => None,
+    };
+    graph.nodes.iter().filter_map(|node| experts(&node.op)).collect()
 }
 
 /// What graphs are compiled with.
+#[derive(Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub(crate) device: &'a Arc<dyn Device>,
     pub(crate) weights: &'a Weights,
@@ -89,8 +99,8 @@ pub(crate) struct Around<'a> {
     pub(crate) recurrent: &'a HashMap<String, Place>,
     pub(crate) linear: &'a Arc<Linear>,
     pub(crate) scratch: &'a Scratch,
-    /// Most tentative rows of a sequence in a step.
-    pub(crate) tentative: usize,
+    /// Where the rows of each expert of each mixture are counted, if they are.
+    pub(crate) tally: Option<&'a Arc<Buffer>>,
     pub(crate) max: MaxRows,
     pub(crate) ops: Option<&'a dyn CustomOps>,
     /// Index of the graph among the model's.
@@ -100,13 +110,9 @@ pub(crate) struct Around<'a> {
 /// Makes the plans of a checked graph.
 pub(crate) fn plan(checked: &Checked<'_>, around: &Around<'_>) -> Result<Plans, CompileError> {
     let ir = Ir::new(checked);
-    let (plain, limits) = Compiling::plan(checked.graph, ir.clone(), around)?;
+    let (plain, limits) = Compiling::plan(checked.graph, ir.clone(), &Around { tally: None, ..*around })?;
     let (fast, _) = Compiling::plan(checked.graph, ir.narrow().without_unused(), around)?;
-    let mixtures = checked.graph.nodes.iter().filter_map(|node| match &node.op {
-        Op::Experts(o) => checked.graph.weight(&o.up)?.shape.first().copied(),
-        _ => None,
-    });
-    Ok(Plans { fast, plain, limits, mixtures: mixtures.collect() })
+    Ok(Plans { fast, plain, limits })
 }
 
 /// Passes, or says why not; the node's name is added outside.
@@ -124,6 +130,9 @@ pub(crate) struct Compiling<'a> {
     /// What turns heads by which angles was computed already.
     angles: HashMap<rows::AngleKey, Arc<Buffer>>,
     tiles: std::cell::RefCell<Vec<(Rows, u32)>>,
+    bytes_per_token: u64,
+    /// Experts of the mixtures so far.
+    experts: usize,
 }
 
 impl Compiling<'_> {
@@ -137,6 +146,8 @@ impl Compiling<'_> {
             rounded: scratch::Rounded::new(),
             angles: HashMap::new(),
             tiles: std::cell::RefCell::default(),
+                bytes_per_token: 0,
+                experts: 0,
         };
         let (mut host, mut steps) = (Vec::new(), Vec::new());
         for node in &ir.nodes {
@@ -149,13 +160,13 @@ impl Compiling<'_> {
             steps.push(Step { node: node.name.clone(), results: node.results.clone(), task });
         }
         let brought: Vec<bool> = (0..ir.values.len()).map(|v| compiling.has(v)).collect();
-        let (limits, tiles) = (compiling.limits, compiling.tiles.take());
+        let (limits, tiles, bytes_per_token) = (compiling.limits, compiling.tiles.take(), compiling.bytes_per_token);
         let places = places::place(&ir, around.max, &brought).ok_or_else(|| CompileError::Unsupported {
             node: graph.output.clone(),
             why: "its values take more bytes than there are addresses; lower the rows of a step".into(),
         })?;
         let Ir { values, output, taps, .. } = ir;
-        Ok((Plan { values, places, host, steps, output, taps, tiles }, limits))
+        Ok((Plan { values, places, host, steps, output, taps, tiles, bytes_per_token }, limits))
     }
 
     fn task(&mut self, node: &Node) -> Fit<Task> {

@@ -27,8 +27,6 @@ pub(crate) struct Weights {
     integers: HashMap<(usize, String), Arc<IntegerTable>>,
     /// Bytes on the device.
     pub(crate) bytes: u64,
-    /// Bytes that a decoded token reads.
-    pub(crate) bytes_per_token: u64,
 }
 
 impl Weights {

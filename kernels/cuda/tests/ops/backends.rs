@@ -23,3 +23,6 @@ pub(crate) fn usual() -> Kind {
 pub(crate) fn make(kind: Kind, _threads: usize) -> Box<dyn Backend> {
     Box::new(CudaBackend::on(Arc::new(Emulated::of_kind(kind))))
 }
+
+/// Tokens of a test: three pages, and a rest. The host needs a second for what a card does in a millisecond.
+pub(crate) const TOKENS: usize = 100;

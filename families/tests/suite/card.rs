@@ -75,27 +75,56 @@ fn logits(program: &mut dyn Program, tokens: &[u32], run: usize) -> Vec<f32> {
     let mut logits = Vec::new();
     for start in (0..tokens.len()).step_by(run) {
         let end = tokens.len().min(start.saturating_add(run));
-        let pages = |group: &StateGroup| (0..group.pages(end) as u32).map(|page| page * 3 % 64).collect();
-        let recurrent = program.recurrent(0).map(|_| RecurrentStep {
-            from: if start == 0 { NO_SLOT } else { 0 },
-            to: 0,
-            accepted: 0,
-            tentative: 0,
-        });
-        let sequence = SequenceStep {
-            rows: end - start,
-            start,
-            tables: program.groups().iter().map(pages).collect(),
-            history: tokens[start.saturating_sub(program.history(0))..start].to_vec(),
-            recurrent,
-        };
-        let logit_rows = (0..(end - start) as u32).collect();
-        let step =
-            Step { tokens: tokens[start..end].to_vec(), sequences: vec![sequence], logit_rows, ..Step::default() };
+        let step = step(program, tokens, start, end);
         program.run(&step).unwrap();
         logits.extend(program.logits());
     }
     logits
+}
+
+/// The step that brings tokens `start .. end` of a sequence.
+fn step(program: &dyn Program, tokens: &[u32], start: usize, end: usize) -> Step {
+    let pages = |group: &StateGroup| (0..group.pages(end) as u32).map(|page| page * 3 % 64).collect();
+    let recurrent = program.recurrent(0).map(|_| RecurrentStep {
+        from: if start == 0 { NO_SLOT } else { 0 },
+        to: 0,
+        accepted: 0,
+        tentative: 0,
+    });
+    let sequence = SequenceStep {
+        rows: end - start,
+        start,
+        tables: program.groups().iter().map(pages).collect(),
+        history: tokens[start.saturating_sub(program.history(0))..start].to_vec(),
+        recurrent,
+    };
+    let logit_rows = (0..(end - start) as u32).collect();
+    Step { tokens: tokens[start..end].to_vec(), sequences: vec![sequence], logit_rows, ..Step::default() }
+}
+
+/// The first value that is not near what the interpreter makes of it.
+fn first_difference(fixture: &Fixture, program: &mut dyn Program, tokens: &[u32]) -> String {
+    let rows: Vec<usize> = (0..tokens.len()).collect();
+    let graph = describe(&fixture.checkpoint).unwrap().text;
+    let expected = interpreter::run(&graph, &|name| fixture.tensors[name].clone(), tokens, &rows);
+    let mut first = None;
+    let mut note = |name: &str, width: usize, found: &[f32]| {
+        let Some(expected) = expected.get(name).filter(|_| first.is_none()) else { return };
+        let largest = expected.data.iter().fold(1e-3_f64, |m, x| m.max(x.abs()));
+        let differs = |(found, expected): (&f32, &f64)| {
+            let difference = (f64::from(*found) - expected).abs();
+            difference.is_nan() || difference > 1e-2 * largest
+        };
+        if found.len() != expected.data.len() {
+            first = Some(format!("`{name}` has {} entries, expected {}", found.len(), expected.data.len()));
+        } else if let Some(at) = found.iter().zip(&expected.data).position(differs) {
+            let (row, entry) = (at / width, at % width);
+            first = Some(format!("`{name}`, row {row}, entry {entry}: {}, expected {}", found[at], expected.data[at]));
+        }
+    };
+    let step = step(program, tokens, 0, tokens.len());
+    program.run_traced(&step, &mut note).unwrap();
+    first.unwrap_or_else(|| "no value".into())
 }
 
 #[test]
@@ -112,7 +141,8 @@ fn an_emulated_card_gives_the_logits_of_the_reference_however_tokens_come() {
         let difference = largest_difference(&rows[..prompt.len() * vocab], &fixture.numbers("logits.f32"));
         let bound = 2e-3 * fixture.expect["logits_std"].as_f64().unwrap().max(1.0);
         if difference.is_nan() || difference > bound {
-            wrong.push(format!("{}: logits differ by {difference}, allowed {bound}", fixture.name));
+            let first = first_difference(fixture, program.as_mut(), &tokens);
+            wrong.push(format!("{}: logits differ by {difference}, allowed {bound}; first {first}", fixture.name));
         }
         let continued: Vec<u32> = rows.chunks(vocab).skip(prompt.len() - 1).map(|row| argmax(row) as u32).collect();
         if continued != fixture.ids("greedy") {

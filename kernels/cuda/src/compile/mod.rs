@@ -146,8 +146,8 @@ impl Compiling<'_> {
             rounded: scratch::Rounded::new(),
             angles: HashMap::new(),
             tiles: std::cell::RefCell::default(),
-                bytes_per_token: 0,
-                experts: 0,
+            bytes_per_token: 0,
+            experts: 0,
         };
         let (mut host, mut steps) = (Vec::new(), Vec::new());
         for node in &ir.nodes {

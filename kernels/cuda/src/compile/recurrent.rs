@@ -9,6 +9,7 @@ use crate::{
     pool::{self, Choice, PoolBlocks},
     recurrent::{self, Conv, Delta, Recurrence, Scan},
     slots::Place,
+    state::State,
 };
 
 /// Bytes of scores that are held at once; queries that make more come one after another.
@@ -94,7 +95,10 @@ impl Compiling<'_> {
         Ok(Box::new(move |run| {
             let [x, out] = [run.at(x), run.at(out)];
             let of = pool::Pool { x, gate: run.at_or_null(gate), bias, out, width, stride, overlap };
-            kernels.run(run.device, &of, (&run.step_of(Rows::Tokens), &run.step_of(rows)), &run.state(&slot))
+            // The operand and its logits are one run of a row, however many heads the state has.
+            let state = run.state(&slot);
+            let state = State { heads: 1, dim: state.heads * state.dim, ..state };
+            kernels.run(run.device, &of, (&run.step_of(Rows::Tokens), &run.step_of(rows)), &state)
         }))
     }
 

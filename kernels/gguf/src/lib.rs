@@ -40,7 +40,7 @@ pub mod writer;
 
 pub use error::GgufError;
 pub use file::GgufFile;
-pub use formats::{FormatError, UnpackedBlock, dequantize, dequantize_row, unpack_block};
+pub use formats::{FormatError, UnpackedBlock, code_book, dequantize, dequantize_row, unpack_block};
 pub use header::{GgufHeader, TensorInfo};
 pub use mapped::MappedFile;
 pub use metadata::{FromValue, Metadata};

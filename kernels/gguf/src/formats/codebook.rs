@@ -1,5 +1,7 @@
 //! The code books of the IQ formats and the sign patterns.
 
+use crate::types::GgmlType;
+
 /// Entries of eight magnitudes.
 pub(super) static IQ2_XXS: [[u8; 8]; 256] = rows(include_bytes!("grids/iq2xxs_grid.bin"));
 /// Entries of eight magnitudes.
@@ -15,6 +17,20 @@ pub(super) static IQ1_S: [[u8; 8]; 2048] = rows(include_bytes!("grids/iq1s_grid.
 
 /// Sign bytes by 7-bit index: the eighth bit makes the number of negative values even.
 pub(super) static SIGNS: [u8; 128] = even_signs();
+
+/// The code book of a format that has one: its entries one after another, of eight bytes each, or of four in the IQ3 formats.
+/// They are magnitudes; in the IQ1 formats values −1, 0 or 1 as two's complement.
+pub fn code_book(ty: GgmlType) -> Option<&'static [u8]> {
+    Some(match ty {
+        GgmlType::IQ2_XXS => IQ2_XXS.as_flattened(),
+        GgmlType::IQ2_XS => IQ2_XS.as_flattened(),
+        GgmlType::IQ2_S => IQ2_S.as_flattened(),
+        GgmlType::IQ3_XXS => IQ3_XXS.as_flattened(),
+        GgmlType::IQ3_S => IQ3_S.as_flattened(),
+        GgmlType::IQ1_S | GgmlType::IQ1_M => IQ1_S.as_flattened(),
+        _ => return None,
+    })
+}
 
 const fn rows<const WIDTH: usize, const ROWS: usize, const BYTES: usize>(bytes: &[u8; BYTES]) -> [[u8; WIDTH]; ROWS] {
     assert!(WIDTH * ROWS == BYTES);

@@ -14,6 +14,7 @@ mod unpacked;
 
 use half::f16;
 
+pub use codebook::code_book;
 pub use unpacked::UnpackedBlock;
 
 use crate::types::GgmlType;

@@ -113,7 +113,13 @@ macro_rules! numbers {
 
 numbers!(u32, i32, f32, u64);
 
-impl Argument for &Buffer {
+impl<A: Argument> Argument for &A {
+    fn write(&self, out: &mut Vec<u8>) {
+        (**self).write(out);
+    }
+}
+
+impl Argument for Buffer {
     fn write(&self, out: &mut Vec<u8>) {
         self.address().write(out);
     }

@@ -4,6 +4,7 @@
 //! [`Device`]: a card, or in tests the host, which runs the same files thread by thread.
 
 pub mod device;
+pub mod linear;
 pub mod source;
 
 pub use device::{Buffer, Device, DeviceError, Kernel, Launch};

@@ -16,10 +16,20 @@ macro_rules! files {
 }
 
 /// What kernel files include.
-pub const HEADERS: &[SourceFile] = files!["common.cuh"];
+pub const HEADERS: &[SourceFile] = files!["codebooks.cuh", "common.cuh", "formats.cuh", "linear.cuh", "mma.cuh"];
 
 /// The kernel files: one for each family of kernels.
-pub const FILES: &[SourceFile] = files!["rows.cu"];
+pub const FILES: &[SourceFile] = files![
+    "activations.cu",
+    "assign.cu",
+    "embed.cu",
+    "float_few.cu",
+    "float_many.cu",
+    "linear_few.cu",
+    "linear_many.cu",
+    "rows.cu",
+    "weights.cu",
+];
 
 /// What is compiled as one: a kernel file, for certain values of its macros (a number format, say).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ constexpr u32 GROUP_THREADS = GROUP / 4;
 struct Rounded {
     u32 *codes;    // four signed bytes in a word
     float *scales; // for each group
-    u32 *sums;     // for each group: of the first and of the last 16 integers, 16 bits each
+    float2 *sums;  // for each group: of the first and of the last 16 integers
     u32 superblocks;
     u32 twice;
 };
@@ -56,7 +56,7 @@ __device__ inline void round_group(float (&x)[4], const Rounded &to, u64 row, u3
     if (thread % GROUP_THREADS == 0) {
         const u64 group = row * to.superblocks * (SUPERBLOCK / GROUP) + thread / GROUP_THREADS;
         to.scales[group] = scale;
-        to.sums[group] = (static_cast<u32>(sum) & 0xffff) | static_cast<u32>(last) << 16;
+        to.sums[group] = make_float2(static_cast<float>(sum), static_cast<float>(last));
     }
 }
 

@@ -21,11 +21,12 @@ struct Cell {
     const u8 *strip; // the superblock of the strip
     u32 lane;        // the row
 
-    __device__ uint4 chunk(u32 i) const { return __ldg(reinterpret_cast<const uint4 *>(strip + 16 * (STRIP * i + lane))); }
+    // Plain loads: the compiler merges those of one chunk for two groups, as it does not with __ldg.
+    __device__ uint4 chunk(u32 i) const { return *reinterpret_cast<const uint4 *>(strip + 16 * (STRIP * i + lane)); }
 
     // The unit of this type at this byte, behind the chunks.
     template <class T> __device__ T rest(u32 offset) const {
-        return __ldg(reinterpret_cast<const T *>(strip + STRIP * offset + sizeof(T) * lane));
+        return *reinterpret_cast<const T *>(strip + STRIP * offset + sizeof(T) * lane);
     }
 };
 

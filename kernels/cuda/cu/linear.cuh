@@ -22,7 +22,7 @@ struct Product {
     const u8 *book;       // the format's code book
     const void *x;        // activations: signed bytes [rows][superblocks · 256], or floats [rows][columns]
     const float *scales;  // [rows][superblocks · 8]
-    const u32 *sums;      // [rows][superblocks · 8]: of the first and of the last 16 integers of a group, 16 bits each
+    const float2 *sums;   // [rows][superblocks · 8]: of the first and of the last 16 integers of a group
     float *out;           // [rows][width]
     const float *factors; // [matrices]: times what a matrix yields; or null
     const float *bias;    // [matrices][width]: added then; or null
@@ -67,19 +67,15 @@ __device__ inline u32 strips_of(const Product &p) { return (p.width + STRIP - 1)
 constexpr int DOT_START = 0x4b400000;
 __device__ inline float dot_value(int dot) { return __int_as_float(dot) - 12582912.0f; }
 
-// The sums of the integers of a group's halves.
-__device__ inline float first_sum(u32 sums) { return static_cast<float>(static_cast<int>(sums << 16) >> 16); }
-__device__ inline float last_sum(u32 sums) { return static_cast<float>(static_cast<int>(sums) >> 16); }
-
 // The offsets' part of t, and then t's part of S.
 template <class F>
-__device__ inline float finish_group(const float *offset, float t, u32 sums, float x_scale, float sum) {
+__device__ inline float finish_group(const float *offset, float t, float2 sums, float x_scale, float sum) {
     if (F::OFFSETS) {
         if (F::PARTS == 1) {
-            t = fmaf(offset[0], first_sum(sums) + last_sum(sums), t);
+            t = fmaf(offset[0], sums.x + sums.y, t);
         } else {
-            t = fmaf(offset[0], first_sum(sums), t);
-            t = fmaf(offset[1], last_sum(sums), t);
+            t = fmaf(offset[0], sums.x, t);
+            t = fmaf(offset[1], sums.y, t);
         }
     }
     return fmaf(t, x_scale, sum);

@@ -9,8 +9,8 @@ typedef formats::FORMAT Format;
 // Superblocks between two barriers: 16 are 4096 columns, and with 8 rows their sums take 16 KiB.
 constexpr u32 ROUND = 16;
 
-// What a warp keeps of a row's superblock in shared memory: 256 bytes, 8 scales, 8 words of sums.
-constexpr u32 STAGED = SUPERBLOCK / 4 + 2 * GROUPS;
+// What a warp keeps of a row's superblock in shared memory: 256 bytes, 8 scales, 8 pairs of sums.
+constexpr u32 STAGED = SUPERBLOCK / 4 + 3 * GROUPS;
 
 // Copies a superblock of R rows of activations to shared memory.
 template <int R> __device__ void stage(const Product &p, const u32 (&rows)[R], u32 superblock, u32 *staged) {
@@ -22,7 +22,8 @@ template <int R> __device__ void stage(const Product &p, const u32 (&rows)[R], u
         reinterpret_cast<uint2 *>(staged + r * STAGED)[lane] = codes;
         u32 *more = staged + r * STAGED + SUPERBLOCK / 4;
         if (lane < GROUPS) more[lane] = __float_as_uint(__ldg(p.scales + block * GROUPS + lane));
-        if (Format::OFFSETS && lane >= GROUPS && lane < 2 * GROUPS) more[lane] = __ldg(p.sums + block * GROUPS + lane - GROUPS);
+        if (Format::OFFSETS && lane >= GROUPS && lane < 2 * GROUPS)
+            reinterpret_cast<float2 *>(more + GROUPS)[lane - GROUPS] = __ldg(p.sums + block * GROUPS + lane - GROUPS);
     }
     __syncwarp();
 }
@@ -49,7 +50,8 @@ template <int R> __device__ void multiply(const Cell &cell, const u8 *book, cons
             float t = dot_value(dots[0]) * weights.scale[0];
             if (Format::PARTS == 2) t = fmaf(dot_value(dots[1]), weights.scale[1], t);
             const float x_scale = __uint_as_float(row[SUPERBLOCK / 4 + g]);
-            const u32 x_sums = Format::OFFSETS ? row[SUPERBLOCK / 4 + GROUPS + g] : 0;
+            float2 x_sums = make_float2(0.0f, 0.0f);
+            if (Format::OFFSETS) x_sums = reinterpret_cast<const float2 *>(row + SUPERBLOCK / 4 + GROUPS)[g];
             sums[r] = finish_group<Format>(weights.offset, t, x_sums, x_scale, sums[r]);
         }
     }
@@ -100,9 +102,10 @@ template <int R, bool PAIRS> __device__ void few(const Product &p) {
     write(p, item_of(p, i, PAIRS ? 0 : matrix).out, column, matrix, p.twice ? total + rest : total);
 }
 
-// 512 threads at most: a warp for each superblock of a round. 128 registers then leave room for one block, and for two of 256.
-KERNEL __launch_bounds__(512) few_1(Product p) { few<1, false>(p); }
-KERNEL __launch_bounds__(512) few_2(Product p) { few<2, false>(p); }
-KERNEL __launch_bounds__(512) few_4(Product p) { few<4, false>(p); }
-KERNEL __launch_bounds__(256) few_8(Product p) { few<8, false>(p); }
-KERNEL __launch_bounds__(512) few_pairs(Product p) { few<1, true>(p); }
+// 512 threads at most: a warp for each superblock of a round. A thread may have 128 registers then, or 256 with 8 rows, so that
+// many loads are in flight: what waits for memory is hidden by them rather than by more threads.
+KERNEL __launch_bounds__(512, 1) few_1(Product p) { few<1, false>(p); }
+KERNEL __launch_bounds__(512, 1) few_2(Product p) { few<2, false>(p); }
+KERNEL __launch_bounds__(512, 1) few_4(Product p) { few<4, false>(p); }
+KERNEL __launch_bounds__(256, 1) few_8(Product p) { few<8, false>(p); }
+KERNEL __launch_bounds__(512, 1) few_pairs(Product p) { few<1, true>(p); }

@@ -23,7 +23,7 @@ template <u32 TOKENS> struct Stage {
     float scale[STAGE_GROUPS][Format::PARTS][OUTPUTS];
     float offset[STAGE_GROUPS][OFFSET_PARTS][OUTPUTS];
     float x_scale[STAGE_GROUPS][TOKENS];
-    u32 x_sums[STAGE_GROUPS][TOKENS];
+    float2 x_sums[STAGE_GROUPS][TOKENS];
 };
 
 __device__ inline u32 swizzled(u32 row, u32 word) { return word ^ (row & 4); }
@@ -125,7 +125,8 @@ __device__ void add_group(const Stage<TOKENS> &stage, u32 g, u32 first_row, u32 
         for (u32 j = 0; j < 2; ++j) {
             const u32 token = first_token + 8 * run + spot.token + j;
             const float x_scale = stage.x_scale[g][token];
-            const u32 x_sums = Format::OFFSETS ? stage.x_sums[g][token] : 0;
+            float2 x_sums = make_float2(0.0f, 0.0f);
+            if (Format::OFFSETS) x_sums = stage.x_sums[g][token];
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
                 float t = dot_value(dots[0][i][j]) * scale[0][i];
@@ -148,10 +149,11 @@ template <bool GROUPED> __device__ inline Item item_of_batch(const Product &p, c
     return GROUPED ? item_of(p, p.members[at], 0) : item_of(p, at, batch.matrix);
 }
 
-// What a thread copies of the activations: 16 bytes of a group, or a scale, or a word of sums, of one stage after another.
+// What a thread copies of the activations: 16 bytes of a group, and a scale or a pair of sums, of one stage after another.
 template <u32 TOKENS, bool GROUPED> struct Copies {
     const u8 *codes;
-    const u32 *word;
+    const float *scales;
+    const float2 *sums;
 
     __device__ Copies(const Product &p, const Batch &batch) {
         const u32 item = min(threadIdx.x / 4 % TOKENS, batch.count - 1);
@@ -159,7 +161,8 @@ template <u32 TOKENS, bool GROUPED> struct Copies {
         codes = static_cast<const u8 *>(p.x) + item_of_batch<GROUPED>(p, batch, item).x * groups * GROUP;
         const u32 token = min(threadIdx.x % TOKENS, batch.count - 1);
         const u64 row = item_of_batch<GROUPED>(p, batch, token).x * groups;
-        word = threadIdx.x / (STAGE_GROUPS * TOKENS) == 0 ? reinterpret_cast<const u32 *>(p.scales) + row : p.sums + row;
+        scales = p.scales + row;
+        sums = p.sums + row;
     }
 
     // Of the groups from `g` on.
@@ -172,9 +175,9 @@ template <u32 TOKENS, bool GROUPED> struct Copies {
         }
         const u32 task = threadIdx.x / TOKENS, token = threadIdx.x % TOKENS;
         if (task < STAGE_GROUPS) {
-            copy_async<4>(&stage.x_scale[task][token], word + g + task);
+            copy_async<4>(&stage.x_scale[task][token], scales + g + task);
         } else if (task < 2 * STAGE_GROUPS && Format::OFFSETS) {
-            copy_async<4>(&stage.x_sums[task - STAGE_GROUPS][token], word + g + task - STAGE_GROUPS);
+            copy_async<8>(&stage.x_sums[task - STAGE_GROUPS][token], sums + g + task - STAGE_GROUPS);
         }
     }
 };

@@ -62,6 +62,8 @@ template <u32 BYTES> __device__ inline void copy_async(void *shared, const void 
 #else
     if (BYTES == 16) {
         *static_cast<uint4 *>(shared) = *static_cast<const uint4 *>(global);
+    } else if (BYTES == 8) {
+        *static_cast<uint2 *>(shared) = *static_cast<const uint2 *>(global);
     } else {
         *static_cast<u32 *>(shared) = *static_cast<const u32 *>(global);
     }

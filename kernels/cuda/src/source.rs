@@ -1,6 +1,6 @@
 //! The kernel files, and what is compiled of them: a file with the values of its macros.
 
-use crate::{attention, pool, recurrent};
+use crate::{attention, linear, pool, recurrent};
 
 /// A kernel file as it is built into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +75,11 @@ impl Unit {
     }
 }
 
-/// Everything that may be compiled: each file in every form.
-pub fn units() -> Vec<Unit> {
+/// Everything that may be compiled for cards of this compute capability, times ten: each file in every form.
+pub fn units(arch: u32) -> Vec<Unit> {
     const IN_FORMS: &[&str] =
         &["attention.cu", "embed.cu", "float_few.cu", "float_many.cu", "linear_few.cu", "linear_many.cu"];
     let plain = FILES.iter().map(|file| file.name).filter(|file| !IN_FORMS.contains(file)).map(Unit::plain);
-    plain.chain(attention::units()).chain(recurrent::units()).chain(pool::units()).collect()
+    let products = linear::units(arch);
+    plain.chain(attention::units()).chain(recurrent::units()).chain(pool::units()).chain(products).collect()
 }

@@ -24,7 +24,8 @@ struct Fiber {
 };
 
 struct Block {
-    std::vector<unsigned char> stacks;
+    // Taken once and never written as a whole: what no fiber touches takes no memory.
+    unsigned char *stacks;
     std::vector<Fiber> fibers;
     Warp warps[MAX_THREADS / 32];
     unsigned threads, alive, arrived, generation;
@@ -160,7 +161,7 @@ static void enter() {
 static void prepare(Fiber &fiber, unsigned i) {
     fiber.thread = {i, 0, 0};
     fiber.done = false;
-    unsigned char *top = block.stacks.data() + (i + 1) * STACK;
+    unsigned char *top = block.stacks + (i + 1) * STACK;
     void **sp = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
 #if defined(__x86_64__)
     *--sp = nullptr;                            // keeps the stack aligned as after a call
@@ -198,7 +199,8 @@ static const char *launch(void (*run)(void *), void *data, uint3 grid, unsigned 
     if (threads == 0 || threads > MAX_THREADS) return "a block has 1 to 1024 threads";
     if (shared > 232448) return "a block has at most 227 KiB of shared memory";
     if (block.fibers.empty()) {
-        block.stacks.resize(MAX_THREADS * STACK);
+        block.stacks = static_cast<unsigned char *>(std::malloc(MAX_THREADS * STACK));
+        if (!block.stacks) return "the host has no memory for the threads' stacks";
         block.fibers.resize(MAX_THREADS);
     }
     static thread_local std::vector<unsigned char> memory;

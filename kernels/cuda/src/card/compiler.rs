@@ -179,7 +179,6 @@ impl Compiler {
     fn options(&self, unit: &Unit) -> Vec<String> {
         let mut options: Vec<String> = OPTIONS.iter().map(|option| (*option).to_owned()).collect();
         options.push(self.target.clone());
-        options.push(format!("--define-macro=ARCH={}", self.arch.number() * 10));
         options.extend(unit.defines.iter().map(|(name, value)| format!("--define-macro={name}={value}")));
         options
     }

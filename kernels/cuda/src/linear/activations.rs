@@ -43,7 +43,7 @@ impl Activations {
             superblocks,
             codes: buffer(groups * GROUP)?,
             scales: buffer(groups * 4)?,
-            sums: buffer(groups * 4)?,
+            sums: buffer(groups * 8)?,
         })
     }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bantam_gguf::GgmlType;
 
+use super::layout::superblock_bytes;
 use crate::{
     device::{Device, DeviceError, Kernel},
     source::Unit,
@@ -50,14 +51,28 @@ pub(super) struct Kernels {
     embed: Lazy,
 }
 
+/// The units of a format: for few rows, for many, and to read rows back.
+fn units_of(ty: GgmlType, arch: u32) -> [Unit; 3] {
+    let files = match ty.is_quantized() {
+        true => ["linear_few.cu", "linear_many.cu", "embed.cu"],
+        false => ["float_few.cu", "float_many.cu", "embed.cu"],
+    };
+    files.map(|file| Unit { file, defines: vec![("FORMAT", ty.name().to_owned()), ("ARCH", arch.to_string())] })
+}
+
+/// Everything that may be compiled of these files for cards of this compute capability, times ten.
+pub(crate) fn units(arch: u32) -> Vec<Unit> {
+    let formats = GgmlType::ALL.iter().copied().filter(|ty| superblock_bytes(*ty).is_some());
+    formats.flat_map(|ty| units_of(ty, arch)).collect()
+}
+
 impl Kernels {
     pub(super) fn new(ty: GgmlType, arch: u32) -> Self {
-        let float = !ty.is_quantized();
-        let unit = |file| Unit { file, defines: vec![("FORMAT", ty.name().to_owned()), ("ARCH", arch.to_string())] };
+        let [few_unit, many_unit, embed_unit] = units_of(ty, arch);
         Kernels {
-            few_unit: unit(if float { "float_few.cu" } else { "linear_few.cu" }),
-            many_unit: unit(if float { "float_many.cu" } else { "linear_many.cu" }),
-            embed_unit: unit("embed.cu"),
+            few_unit,
+            many_unit,
+            embed_unit,
             few: Default::default(),
             pairs: Lazy::default(),
             many: Default::default(),

@@ -27,6 +27,7 @@ pub use layout::{STRIP, SUPERBLOCK, superblock_bytes};
 pub use matrix::{Matrix, MatrixError};
 pub use product::{ExpertProduct, Input, Product};
 
+pub(crate) use kernels::units;
 use kernels::{Kernels, Shared};
 
 /// Multiplies matrices on one device: what matrices of the same format share.

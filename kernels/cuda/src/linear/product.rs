@@ -116,10 +116,12 @@ const MOST_PAIRS: usize = 65535;
 /// Threads of a block of the kernels for many rows, and its outputs.
 const MANY_THREADS: u32 = 256;
 const MANY_OUTPUTS: usize = 128;
+/// Blocks that give every multiprocessor of a large card more than one.
+const MANY_BLOCKS: usize = 160;
 /// Superblocks between two barriers of the kernels for few rows.
 const ROUND: usize = 16;
 /// Bytes of shared memory that a warp of these has for a row: of integers with their scales and sums, and of floats.
-const STAGED_INTEGERS: usize = SUPERBLOCK + 64;
+const STAGED_INTEGERS: usize = SUPERBLOCK + 96;
 const STAGED_FLOATS: usize = 4 * SUPERBLOCK;
 
 impl Linear {
@@ -222,7 +224,9 @@ impl Linear {
         [runs, stack]: [u32; 2],
         told: Told,
     ) -> Result<(), DeviceError> {
-        // A warp for each superblock of a round, so far as registers and 48 KiB of shared memory allow.
+        // A warp for each superblock of a round, so far as registers and 48 KiB of shared memory allow; but where there are blocks
+        // enough for every multiprocessor to have two, two small ones hide each other's ends.
+        let blocks = matrix.out.div_ceil(STRIP) * runs as usize * stack as usize;
         let (staged, most) = match (matrix.takes_floats(), rows) {
             (true, 8) => (STAGED_FLOATS, 4),
             (true, 4) => (STAGED_FLOATS, 8),
@@ -230,6 +234,7 @@ impl Linear {
             (false, 8) => (STAGED_INTEGERS, 8),
             (false, _) => (STAGED_INTEGERS, 16),
         };
+        let most = if blocks > MANY_BLOCKS { most.min(8) } else { most };
         let warps = matrix.superblocks.next_power_of_two().clamp(rows.min(most).max(4), most);
         let shared = rows * (ROUND * STRIP * 4 + warps * staged);
         let grid = [matrix.out.div_ceil(STRIP) as u32, runs, stack];

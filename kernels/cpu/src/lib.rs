@@ -39,4 +39,6 @@ mod hybrid;
 mod model;
 
 pub use backend::CpuBackend;
+pub use compile::{Follows, Role, RowForm, StateForms, WeightUse, state_forms, weight_uses};
+pub use pool::PAGE_ROWS;
 pub use team::{Broken, Member, Panicked, Team};

@@ -18,8 +18,10 @@ pub(crate) use lower::Limits;
 pub(crate) use place::{FEW_ROWS, MaxRows, Places, Private};
 pub(crate) use rope::RopeTable;
 pub(crate) use schedule::Schedule;
+pub use states::{Follows, RowForm, StateForms, state_forms};
 pub(crate) use states::{StateLayout, StatePlaces, layout};
 pub(crate) use weights::{IntegerTable, Loading, Table, Weights, load};
+pub use weights::{Role, WeightUse, weight_uses};
 
 use bantam_backend::{CompileError, CustomOps};
 use bantam_graph::{Checked, Rows};

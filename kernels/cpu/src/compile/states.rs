@@ -6,13 +6,96 @@ use std::{
 };
 
 use bantam_backend::{CompileError, CompileOptions, KvType, StateGroup, state_groups};
-use bantam_graph::{Checked, Graph, Op, Recurrent, State, StateType};
+use bantam_graph::{Checked, Graph, Op, Recurrent, State, StateKind, StateType};
 
 use super::recurrences;
 use crate::{
     pool::{PAGE_ROWS, Pool, StateSlot},
-    recurrent::SlotPool,
+    recurrent::{SlotPool, slot_bytes},
 };
+
+/// What states take, without their weights: what [`CpuBackend`](crate::CpuBackend) reserves for a graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateForms {
+    /// Rows of the states that have some, in the order of [`Graph::states`]; aliases have none of their own.
+    pub rows: Vec<RowForm>,
+    /// Bytes of each recurrent state in a slot, in the order of [`Graph::recurrent`].
+    pub slots: Vec<usize>,
+}
+
+/// What the rows of a state are, whatever the cache types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowForm {
+    /// Index in [`Graph::states`].
+    pub state: usize,
+    /// How it grows.
+    pub kind: StateKind,
+    /// Heads of a row.
+    pub heads: usize,
+    /// Entries of a head.
+    pub dim: usize,
+    /// Which cache type it follows.
+    pub follows: Follows,
+    /// Whether its heads may be rotated and coded in few bits.
+    pub coded: bool,
+}
+
+/// Which cache type a state follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// That of keys.
+    Keys,
+    /// That of values.
+    Values,
+    /// It is f32.
+    Neither,
+}
+
+impl RowForm {
+    fn new(index: usize, state: &State, id: (usize, &str), roles: &Roles<'_>) -> Self {
+        let follows = match state.dtype {
+            StateType::F32 => Follows::Neither,
+            StateType::Kv if roles.keys.contains(&id) => Follows::Keys,
+            StateType::Kv => Follows::Values,
+        };
+        // Who chooses among keys by their scores would with codes of few bits choose others.
+        let coded = roles.attended.contains(&id);
+        RowForm { state: index, kind: state.kind, heads: state.heads, dim: state.dim, follows, coded }
+    }
+
+    /// Its number format where keys and values have these.
+    pub fn ty(&self, k_type: KvType, v_type: KvType) -> KvType {
+        let ty = match self.follows {
+            Follows::Keys => k_type,
+            Follows::Values => v_type,
+            Follows::Neither => KvType::F32,
+        };
+        if ty.code_bits().is_some() && !self.coded { KvType::Q8_0 } else { ty }
+    }
+
+    /// Bytes of a row where keys and values have these formats; saturates.
+    pub fn row_bytes(&self, k_type: KvType, v_type: KvType) -> usize {
+        self.ty(k_type, v_type).head_bytes(self.dim).saturating_mul(self.heads)
+    }
+}
+
+/// What the states of graphs take, each graph's own.
+///
+/// # Errors
+/// A recurrent state that no memory could hold.
+pub fn state_forms(graphs: &[Checked<'_>], max_tentative: usize) -> Result<Vec<StateForms>, CompileError> {
+    let roles = Roles::of(graphs);
+    let of = |(g, checked): (usize, &Checked<'_>)| {
+        let states = checked.graph.states.iter().enumerate().filter(|(_, state)| state.alias.is_none());
+        let rows = states.map(|(i, state)| RowForm::new(i, state, (g, state.name.as_str()), &roles)).collect();
+        let slot = |state| {
+            let size = recurrences::sizes(checked, state);
+            size.and_then(|size| slot_bytes(size, max_tentative)).ok_or_else(|| too_large(state, "its value"))
+        };
+        Ok(StateForms { rows, slots: checked.graph.recurrent.iter().map(slot).collect::<Result<_, _>>()? })
+    };
+    graphs.iter().enumerate().map(of).collect()
+}
 
 /// Where a graph's states lie, by name.
 #[derive(Clone, Debug, Default)]
@@ -132,8 +215,9 @@ fn graph_pools(
     options: &CompileOptions,
     places: &mut StatePlaces,
 ) -> Result<Vec<Pool>, CompileError> {
-    let types: Vec<KvType> =
-        graph.states.iter().map(|s| element(s, (index, s.name.as_str()), roles, options)).collect();
+    let form = |(i, s): (usize, &State)| RowForm::new(i, s, (index, s.name.as_str()), roles);
+    let forms = graph.states.iter().enumerate().map(form);
+    let types: Vec<KvType> = forms.map(|form| form.ty(options.k_type, options.v_type)).collect();
     for (state, ty) in graph.states.iter().zip(&types) {
         // Offsets of several states are added up below.
         if row_bytes(state, *ty).saturating_mul(PAGE_ROWS) > 1 << 40 {
@@ -161,16 +245,6 @@ fn graph_pools(
 
 fn row_bytes(state: &State, ty: KvType) -> usize {
     ty.head_bytes(state.dim).saturating_mul(state.heads)
-}
-
-fn element(state: &State, id: (usize, &str), roles: &Roles<'_>, options: &CompileOptions) -> KvType {
-    let ty = match state.dtype {
-        StateType::F32 => KvType::F32,
-        StateType::Kv if roles.keys.contains(&id) => options.k_type,
-        StateType::Kv => options.v_type,
-    };
-    // Who chooses among keys by their scores would with codes of few bits choose others.
-    if ty.code_bits().is_some() && !roles.attended.contains(&id) { KvType::Q8_0 } else { ty }
 }
 
 fn slots(

@@ -107,12 +107,45 @@ impl Index {
 }
 
 /// What an op does with a weight.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Multiplies by it.
     Matrix,
+    /// Reads it whole, as f32.
     Vector,
+    /// Reads single rows of it, which stay where they are.
     Table,
+    /// Reads single rows of integers.
     Integers,
+}
+
+/// A weight in one of its roles.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightUse<'g> {
+    /// The weight.
+    pub weight: &'g Weight,
+    /// What is done with it.
+    pub role: Role,
+    /// The first node that does so, by its index in [`Graph::nodes`].
+    pub node: usize,
+}
+
+/// The weights that nodes of a graph name, each once in each of its roles: what [`CpuBackend`](crate::CpuBackend) loads.
+pub fn weight_uses(graph: &Graph) -> Vec<WeightUse<'_>> {
+    let weights: HashMap<&str, &Weight> = graph.weights.iter().map(|w| (w.name.as_str(), w)).collect();
+    let mut uses: Vec<WeightUse<'_>> = Vec::new();
+    let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (node, op) in graph.nodes.iter().map(|node| &node.op).enumerate() {
+        for name in op.weights() {
+            let Some(weight) = weights.get(name) else { continue };
+            let (role, known) = (role(op, name), positions.entry(name).or_default());
+            if known.iter().all(|at| uses[*at].role != role) {
+                known.push(uses.len());
+                uses.push(WeightUse { weight, role, node });
+            }
+        }
+    }
+    uses
 }
 
 /// How weights are made ready.

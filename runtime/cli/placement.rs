@@ -1,11 +1,14 @@
 //! The arguments that say where a model goes, and a plan in a few lines.
 
-use bantam_runtime::placement::{BackendChoice, DenseRequant, ExpertMode, GpuLayers, PlacementChoices, Plan};
+use bantam_runtime::{
+    placement::{BackendChoice, DenseRequant, ExpertMode, GpuLayers, PlacementChoices, Plan},
+    words::size,
+};
 use clap::{Args, ValueEnum};
 
 use crate::{
     args::{MOST_MIB, count},
-    text::{size, total},
+    text::total,
 };
 
 /// Choices that matter where a model is spread over a GPU and the processor.

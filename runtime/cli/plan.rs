@@ -7,7 +7,7 @@ use bantam_runtime::{
     engine::EngineConfig,
     load,
     placement::{self, Device, ExpertMode, Flags, LayerPlan, Machine, ModelSizes, Plan, Use},
-    words::printable,
+    words::{printable, size},
 };
 use clap::Args;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::{
     families::FamilyArgs,
     output,
     placement::PlacementArgs,
-    text::{bytes, size, total},
+    text::{bytes, total},
 };
 
 /// Show where a model's weights, state and experts would go, and what would be free

@@ -5,7 +5,7 @@ use std::fmt;
 use bantam_backend::KvType;
 
 use super::{CacheType, DenseRequant, ExpertMode, Flags, GpuLayers, Machine, ModelSizes, Plan, best};
-use crate::{engine::CacheSize, memory::size};
+use crate::{engine::CacheSize, words::size};
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -18,6 +18,7 @@ const COMMANDS: &[&str] = &[
     "benchmark",
     "tokenize",
     "render",
+    "plan",
     "plugins",
     "doctor",
     "transcript-audit",
@@ -49,6 +50,12 @@ fn wrong_usage_exits_with_2_and_names_what_is_wrong() {
         (&["serve", &llama, "--port", "x"], "--port"),
         (&["serve", &llama, "--parallel", "0"], "--parallel"),
         (&["serve", &llama, "--temperature", "hot"], "--temperature"),
+        (&["serve", &llama, "-ngl", "some"], "--n-gpu-layers"),
+        (&["serve", &llama, "--expert-mode", "none"], "--expert-mode"),
+        (&["probe", &llama, "--tokens", "1", "--kv", "auto"], "--cache-type-k auto"),
+        (&["plan"], "MODEL"),
+        (&["plan", &llama, "--vram", "12"], "--vram"),
+        (&["plan", &llama, "--ram", "much"], "--ram"),
         (&["probe", &llama, "--tokens", "1,x"], "--tokens"),
         (&["probe", &llama, "--tokens", "1", "--kv", "q1"], "--kv"),
         (&["probe", &llama, "--tokens", "@"], "--tokens @"),
@@ -103,6 +110,18 @@ fn other_failures_exit_with_1_and_name_the_file_or_field() {
         (&["tokenize", &llama, "--batch", &llama], "llama-dense"),
         (&["probe", &llama, "--tokens", "@no/such.json"], "no/such.json"),
         (&["render", "--case", "no/such.json", "--template", "x"], "no/such.json"),
+        (&["plan", &hostile], "bad-magic.gguf"),
+        // What there is no device for.
+        (&["serve", &llama, "--port", "0", "-ngl", "3"], "-ngl 3: "),
+        (&["serve", &llama, "--port", "0", "-ngl=all"], "-ngl all: "),
+        (&["serve", &llama, "--port", "0", "--device", "0"], "--device 0: "),
+        (&["serve", &llama, "--port", "0", "--gpu-cache-mib", "64"], "--gpu-cache-mib 64: "),
+        (&["serve", &llama, "--port", "0", "--moe-device", "gpu"], "--expert-mode resident: "),
+        (&["serve", &llama, "--port", "0", "--dense-requant", "q8"], "--dense-requant q8: "),
+        (&["serve", &llama, "--port", "0", "--backend", "cuda"], "--backend cuda: this version has no GPU backend"),
+        (&["generate", &llama, "--prompt", "x", "--backend", "cuda"], "--backend cuda: "),
+        (&["probe", &llama, "--tokens", "1", "--backend", "cuda"], "--backend cuda: "),
+        (&["plan", &llama, "--backend", "cuda"], "--backend cuda: "),
     ] {
         let error = fail(1, arguments);
         assert!(error.contains(named), "{arguments:?}: {error}");
@@ -497,6 +516,14 @@ fn doctor_tells_how_it_is_and_fails_only_on_a_failure() {
     assert!(well.status.success(), "{}{}", stdout(&well), stderr(&well));
     let marked = |line: &str| ["[ok]", "[warn]"].iter().any(|mark| line.starts_with(mark));
     assert!(stdout(&well).lines().all(marked), "{}", stdout(&well));
+    for part in ["gpu", "NVIDIA driver", "NVRTC", "CUDA headers", "cuBLAS"] {
+        assert!(
+            stdout(&well)
+                .lines()
+                .any(|line| line.contains(&format!("] {part}: ")) || line.contains(&format!("]   {part}: "))),
+            "{part}"
+        );
+    }
     let as_json: Value = serde_json::from_slice(&run(scratch.path(), &["--json"]).stdout).unwrap();
     assert_eq!(as_json["checks"].as_array().unwrap().len(), stdout(&well).lines().count());
 
@@ -514,6 +541,85 @@ fn doctor_tells_how_it_is_and_fails_only_on_a_failure() {
         stdout(&ill)
     );
     assert!(stderr(&ill).lines().last().unwrap().starts_with("error: home"));
+}
+
+#[test]
+fn a_plan_is_a_table_or_json() {
+    let mixture = model("qwen3moe-a");
+    let described = ["plan", &mixture, "--vram", "1GiB", "--ram", "8GiB"];
+    let table = succeed(&described);
+    for part in ["qwen3moe", "device 0", "1.00 GiB of 1.00 GiB free", "state of one sequence", "host", "8.00 GiB free"]
+    {
+        assert!(table.contains(part), "{part} is not in\n{table}");
+    }
+    assert!(table.contains("all on the device") && table.contains("no GPU backend"), "{table}");
+    let plan = json(&[&described[..], &["--json"]].concat());
+    assert_eq!((&plan["device"]["index"], &plan["spilled"]), (&json!(0), &json!(false)));
+    let used = |place: &Value| {
+        let uses = place["uses"].as_array().unwrap();
+        let sum: u64 = uses.iter().map(|used| used["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(place["used_bytes"].as_u64(), Some(sum));
+        sum
+    };
+    assert_eq!(used(&plan["device"]) + plan["device"]["left_bytes"].as_u64().unwrap(), 1 << 30);
+    assert_eq!(used(&plan["host"]) + plan["host"]["left_bytes"].as_u64().unwrap(), 8 << 30);
+    assert_eq!(plan["experts"]["mode"], "resident");
+    assert_eq!(plan["experts"]["on_device"], plan["experts"]["experts"]);
+    let layers = plan["layers"].as_array().unwrap();
+    assert!(layers.iter().all(|layer| layer["mixer"] == "device" && layer["feed_forward"] == "device"), "{plan}");
+
+    // The largest device is taken, and the CPU where that is said or nothing else is there.
+    let two = json(&["plan", &mixture, "--vram", "1GiB", "--vram", "2GiB", "--backend", "cuda", "--json"]);
+    assert_eq!(two["device"]["index"], 1);
+    for flags in [&["--vram", "1GiB", "--backend", "cpu"][..], &["--vram", "1GiB", "-ngl", "0"], &[]] {
+        let plan = json(&[&["plan", &mixture, "--json"], flags].concat());
+        assert_eq!((&plan["device"], &plan["experts"]["mode"]), (&Value::Null, &json!("cpu")), "{flags:?}");
+    }
+    let one =
+        json(&["plan", &mixture, "--vram", "1GiB", "-ngl", "1", "--expert-mode", "cpu", "--kv", "auto", "--json"]);
+    let mixers: Vec<_> =
+        one["layers"].as_array().unwrap().iter().map(|layer| layer["mixer"].as_str().unwrap()).collect();
+    assert!(
+        mixers.iter().rev().skip(1).all(|place| *place == "host") && mixers.last() == Some(&"device"),
+        "{mixers:?}"
+    );
+    assert_eq!((&one["experts"]["on_device"], &one["cache_type_k"]), (&json!(0), &json!("f16")));
+}
+
+#[test]
+fn a_plan_that_does_not_fit_is_refused_with_the_numbers_and_what_helps() {
+    let mixture = model("qwen3moe-a");
+    let host = fail(1, &["plan", &mixture, "--ram", "1MiB"]);
+    assert!(host.starts_with("error: the host: ") && host.contains("1.0 MiB"), "{host}");
+    let device = ["plan", &mixture, "--vram", "100MiB", "--expert-mode", "resident", "--json"];
+    let refused = fail(1, &device);
+    assert!(refused.contains("device 0") && refused.contains("there are 100.0 MiB"), "{refused}");
+    assert!(refused.ends_with("--expert-mode auto makes it fit"), "{refused}");
+    let spilled = json(&["plan", &mixture, "--vram", "100MiB", "--json"]);
+    assert_eq!((&spilled["spilled"], &spilled["device"]), (&json!(true), &Value::Null));
+    assert!(succeed(&["plan", &mixture, "--vram", "100MiB"]).contains("nothing fits on the device"));
+    let none = fail(1, &["plan", &mixture, "--vram", "1GiB", "--device", "3"]);
+    assert!(none.contains("--device 3: there is one device, number 0"), "{none}");
+    let dense = fail(1, &["plan", &model("llama-dense"), "--vram", "1GiB", "--gpu-cache-mib", "10"]);
+    assert!(dense.contains("--gpu-cache-mib 10: the model has no routed experts"), "{dense}");
+}
+
+#[test]
+fn a_server_tells_what_it_has_planned() {
+    let server = support::Server::spawn(support::command().args([
+        "serve",
+        &model("qwen3moe-a"),
+        "--port",
+        "0",
+        "-ngl",
+        "auto",
+        "--kv",
+        "auto",
+    ]));
+    let line = server.line_with("CPU: ");
+    for part in ["dense weights", "routed experts", "state of one sequence", "4 sequences", "keys in f16"] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
 }
 
 #[test]

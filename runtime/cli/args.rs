@@ -1,15 +1,19 @@
 //! Arguments that several commands share: the same flag has the same name and meaning everywhere.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ffi::OsString};
 
 use bantam_backend::KvType;
-use bantam_runtime::sampling::{self, SamplingOverrides};
+use bantam_runtime::{
+    engine::{CacheSize, EngineConfig},
+    placement::{BackendChoice, CacheType},
+    sampling::{self, SamplingOverrides},
+};
 use clap::{
     ArgAction, Args, ValueEnum,
     builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser},
 };
 
-use crate::{error::CliError, model_source::ModelSource};
+use crate::{cuda, error::CliError, model_source::ModelSource};
 
 /// Help heading of the flags about the machine and its memory.
 pub(crate) const RESOURCES: &str = "Resources";
@@ -45,6 +49,26 @@ pub(crate) struct ComputeArgs {
 }
 
 impl ComputeArgs {
+    /// Where to compute, as it was said.
+    pub(crate) fn wanted_backend(&self) -> BackendChoice {
+        match self.backend {
+            Backend::Auto => BackendChoice::Auto,
+            Backend::Cpu => BackendChoice::Cpu,
+            Backend::Cuda => BackendChoice::Cuda,
+        }
+    }
+
+    /// Where to compute on this machine.
+    ///
+    /// # Errors
+    /// If that is a GPU, which this version cannot use: what is missing, and what to do.
+    pub(crate) fn backend(&self) -> Result<BackendChoice, CliError> {
+        match self.wanted_backend() {
+            BackendChoice::Cuda => Err(cuda::unavailable()),
+            backend => Ok(backend),
+        }
+    }
+
     /// Whether weights are to be repacked.
     pub(crate) fn repack(&self) -> bool {
         self.repack == Repack::On
@@ -70,6 +94,8 @@ pub(crate) enum Backend {
     Auto,
     /// The processor
     Cpu,
+    /// An NVIDIA card, or not at all
+    Cuda,
 }
 
 /// Whether weights are repacked.
@@ -85,26 +111,91 @@ pub(crate) enum Repack {
 #[derive(Debug, Args)]
 #[command(next_help_heading = RESOURCES)]
 pub(crate) struct CacheTypeArgs {
-    /// Number format of cached keys; by default f16 (probe: f32)
-    #[arg(long, value_name = "TYPE", value_parser = kv_type(), conflicts_with = "kv")]
-    pub(crate) cache_type_k: Option<KvType>,
+    /// Number format of cached keys; by default f16 (probe: f32). auto: f16, or turbo4 where a mixture of experts with a context
+    /// above 32768 would not fit
+    #[arg(long, value_name = "TYPE", value_parser = cache_type(), conflicts_with = "kv")]
+    pub(crate) cache_type_k: Option<CacheType>,
 
-    /// Number format of cached values; by default f16 (probe: f32)
-    #[arg(long, value_name = "TYPE", value_parser = kv_type(), conflicts_with = "kv")]
-    pub(crate) cache_type_v: Option<KvType>,
+    /// Number format of cached values, as above
+    #[arg(long, value_name = "TYPE", value_parser = cache_type(), conflicts_with = "kv")]
+    pub(crate) cache_type_v: Option<CacheType>,
 
     /// Number format of both
-    #[arg(long, value_name = "TYPE", value_parser = kv_type())]
-    pub(crate) kv: Option<KvType>,
+    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
+    pub(crate) kv: Option<CacheType>,
 }
 
 impl CacheTypeArgs {
     /// Formats of keys and values, where `default` is the command's.
-    pub(crate) fn resolve(&self, default: KvType) -> (KvType, KvType) {
-        let of = |one: Option<KvType>| one.or(self.kv).unwrap_or(default);
+    pub(crate) fn resolve(&self, default: KvType) -> (CacheType, CacheType) {
+        let of = |one: Option<CacheType>| one.or(self.kv).unwrap_or(CacheType::Fixed(default));
         (of(self.cache_type_k), of(self.cache_type_v))
     }
+
+    /// As [`CacheTypeArgs::resolve`], for a command that plans nothing.
+    ///
+    /// # Errors
+    /// Where a type is left to a plan.
+    pub(crate) fn fixed(&self, default: KvType) -> Result<(KvType, KvType), CliError> {
+        let (k, v) = self.resolve(default);
+        let fixed = |flag: &str, ty: CacheType| match ty {
+            CacheType::Fixed(ty) => Ok(ty),
+            CacheType::Auto => Err(CliError::Usage(format!("{flag} auto: this command needs one of the types named"))),
+        };
+        Ok((fixed("--cache-type-k", k)?, fixed("--cache-type-v", v)?))
+    }
 }
+
+/// How much state there is to be.
+#[derive(Debug, Args)]
+#[command(next_help_heading = RESOURCES)]
+pub(crate) struct StateArgs {
+    /// Sequences that run at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(1, 1024))]
+    parallel: usize,
+
+    #[command(flatten)]
+    context: ContextArg,
+
+    /// Most tokens computed in one step, of all sequences together
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count(1, 1 << 14))]
+    step_tokens: usize,
+
+    /// Tokens of each running sequence but one that memory is set aside for; by default as many as --context, as far as half of
+    /// the free memory allows. Any one may use all of --context; when all together need more, the youngest wait
+    #[arg(long, value_name = "N", value_parser = count(1, 1 << 24))]
+    scratch_context: Option<usize>,
+
+    /// Memory to keep ended conversations in, for those that go on from them: MiB, off, or auto for an eighth of what is free
+    /// once the model is loaded, at most 8 GiB
+    #[arg(long, value_name = "auto|off|MIB", default_value = "auto", value_parser = cache_size)]
+    pub(crate) cache: CacheSize,
+}
+
+impl StateArgs {
+    /// Puts them into a configuration.
+    pub(crate) fn apply(&self, config: &mut EngineConfig) {
+        config.parallel = self.parallel;
+        config.context = self.context.context;
+        config.batch = self.step_tokens;
+        config.scratch_context = self.scratch_context;
+        config.cache = self.cache;
+    }
+}
+
+fn cache_size(text: &str) -> Result<CacheSize, String> {
+    match text {
+        "auto" => Ok(CacheSize::Auto),
+        "off" => Ok(CacheSize::Off),
+        mib => match mib.parse() {
+            Ok(mib @ 1..=MOST_MIB) => Ok(CacheSize::Mib(mib)),
+            _ => Err(format!("expected auto, off, or MiB from 1 to {MOST_MIB}")),
+        },
+    }
+}
+
+/// More memory than machines have.
+pub(crate) const MOST_MIB: usize = 1 << 30;
 
 /// How long a sequence may be.
 #[derive(Debug, Args)]
@@ -192,9 +283,31 @@ fn logit_bias(text: &str) -> Result<Vec<(u32, f32)>, CliError> {
     Ok(biases.into_iter().collect())
 }
 
-fn kv_type() -> impl TypedValueParser<Value = KvType> {
-    let names = PossibleValuesParser::new(KvType::ALL.iter().map(|ty| ty.name()));
-    names.try_map(|name| KvType::from_name(&name).ok_or_else(|| format!("no cache type {name}")))
+fn cache_type() -> impl TypedValueParser<Value = CacheType> {
+    let names = PossibleValuesParser::new([AUTO].into_iter().chain(KvType::ALL.iter().map(|ty| ty.name())));
+    names.try_map(|name| match KvType::from_name(&name) {
+        Some(ty) => Ok(CacheType::Fixed(ty)),
+        None if name == AUTO => Ok(CacheType::Auto),
+        None => Err(format!("no cache type {name}")),
+    })
+}
+
+/// What is left to us.
+const AUTO: &str = "auto";
+
+/// The short flag that other programs have for --n-gpu-layers.
+const SHORT_LAYERS: &str = "-ngl";
+
+/// Arguments with `-ngl` spelled out: flags of one dash are single letters otherwise.
+pub(crate) fn spelled_out(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    arguments.map(|argument| match argument.to_str() {
+        Some(SHORT_LAYERS) => "--n-gpu-layers".into(),
+        Some(text) => match text.strip_prefix(SHORT_LAYERS).and_then(|rest| rest.strip_prefix('=')) {
+            Some(value) => format!("--n-gpu-layers={value}").into(),
+            None => argument,
+        },
+        None => argument,
+    })
 }
 
 /// The variable that stands for `--api-key`.

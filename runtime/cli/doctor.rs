@@ -3,10 +3,11 @@
 use std::{fs, net::TcpListener, num::NonZero, path::Path};
 
 use bantam_cpu::{CpuBackend, isa::Isa};
+use bantam_cuda_libraries::{Found, Part};
 use clap::Args;
 use serde::Serialize;
 
-use crate::{error::CliError, home, model_source::pip, os, output};
+use crate::{cuda, error::CliError, home, model_source::pip, os, output};
 
 /// Less free memory than this is too little for the smallest useful model.
 const LEAST_MEMORY: u64 = 512 << 20;
@@ -62,8 +63,10 @@ impl Finding {
 
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), CliError> {
-    let findings =
-        [instructions(), cores(), memory(), home_folder(), disk(), pip_program(), gpu(), large_pages(), port()];
+    let mut findings = vec![instructions(), cores(), memory(), home_folder(), disk(), pip_program(), gpu()];
+    let found = cuda::found();
+    findings.extend(Part::ALL.iter().map(|part| of_nvidia(*part, &found)));
+    findings.extend([large_pages(), port()]);
     if args.json {
         output::json(&serde_json::json!({ "checks": findings }))?;
     } else {
@@ -151,11 +154,26 @@ fn pip_program() -> Finding {
 }
 
 fn gpu() -> Finding {
+    let fix = "models run on the processor";
     match os::gpu_driver() {
-        None => Finding::new("gpu", Status::Ok, "none found; models run on the processor", ""),
+        None => Finding::new("gpu", Status::Warn, "no card was found", fix),
         Some(driver) => {
             let found = format!("an {driver} driver is loaded, but this version has no GPU backend");
-            Finding::new("gpu", Status::Warn, found, "models run on the processor")
+            Finding::new("gpu", Status::Warn, found, fix)
+        }
+    }
+}
+
+/// A library or a folder that a GPU backend needs.
+fn of_nvidia(part: Part, found: &Found) -> Finding {
+    match cuda::told(found, part) {
+        Some(path) => Finding::new(part.name(), Status::Ok, path, ""),
+        None if part.is_needed() => {
+            Finding::new(part.name(), Status::Warn, "not found, a GPU needs it", format!("to use one: {}", part.fix()))
+        }
+        None => {
+            let fix = format!("some matrix products are faster with it: {}", part.fix());
+            Finding::new(part.name(), Status::Warn, "not found, a GPU can do without", fix)
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod args;
 mod benchmark;
+mod cuda;
 mod doctor;
 mod error;
 mod families;
@@ -15,11 +16,14 @@ mod inspect;
 mod model_source;
 mod os;
 mod output;
+mod placement;
+mod plan;
 mod plugins;
 mod probe;
 mod progress;
 mod render;
 mod serve;
+mod text;
 mod tokenize;
 mod transcript_audit;
 
@@ -46,6 +50,7 @@ enum Command {
     Render(render::RenderArgs),
     Probe(probe::ProbeArgs),
     Benchmark(benchmark::BenchmarkArgs),
+    Plan(plan::PlanArgs),
     Plugins(plugins::PluginsArgs),
     Doctor(doctor::DoctorArgs),
     TranscriptAudit(transcript_audit::TranscriptAuditArgs),
@@ -63,6 +68,7 @@ impl Command {
             Command::Render(args) => render::run(&args),
             Command::Probe(args) => probe::run(&args),
             Command::Benchmark(args) => benchmark::run(&args),
+            Command::Plan(args) => plan::run(&args),
             Command::Plugins(args) => plugins::run(&args),
             Command::PluginWorker(args) => plugins::work(&args),
             Command::Doctor(args) => doctor::run(&args),
@@ -73,7 +79,8 @@ impl Command {
 
 fn main() -> ExitCode {
     show_warnings();
-    let matches = args::with_environment(args::with_negative_numbers(Cli::command())).try_get_matches();
+    let matches = args::with_environment(args::with_negative_numbers(Cli::command()))
+        .try_get_matches_from(args::spelled_out(std::env::args_os()));
     match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.command.run().map_or_else(|error| error.report(), |()| ExitCode::SUCCESS),
         Err(error) => error::report_usage(&error),

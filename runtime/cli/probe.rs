@@ -81,7 +81,8 @@ pub(crate) struct ProbeArgs {
 impl ProbeArgs {
     fn resolve(&self) -> Result<ProbeConfig, CliError> {
         let tokens = tokens(&self.tokens)?;
-        let (k_type, v_type) = self.cache_types.resolve(KvType::F32);
+        let (k_type, v_type) = self.cache_types.fixed(KvType::F32)?;
+        self.compute.backend()?;
         let dump = match self.dump.as_deref() {
             Some([pattern, folder]) => Some((pattern.clone(), folder.into())),
             _ => None,

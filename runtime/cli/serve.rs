@@ -8,17 +8,18 @@ use std::{
 
 use bantam_backend::KvType;
 use bantam_protocols::{BindError, LogConfig, LogLevel, ServerConfig, TotalTokens, TranscriptConfig};
-use bantam_runtime::engine::{AnswerRules, CacheSize, Engine, EngineConfig};
+use bantam_runtime::engine::{AnswerRules, CacheSize, Engine, EngineConfig, Readiness};
 use bantam_text::EFFORT_LEVELS;
 use clap::Args;
 use indicatif::ProgressBar;
 
 use crate::{
-    args::{CacheTypeArgs, ComputeArgs, ContextArg, ModelArg, RESOURCES, SamplingArgs, count},
+    args::{CacheTypeArgs, ComputeArgs, ModelArg, RESOURCES, SamplingArgs, StateArgs, count},
     error::CliError,
     families::FamilyArgs,
     model_source::ModelSource,
     os::{self, Stops},
+    placement::{PlacementArgs, summary},
     progress,
 };
 
@@ -115,20 +116,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = SERVER)]
     verbose: bool,
 
-    /// Sequences that run at once
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(1, 1024), help_heading = RESOURCES)]
-    parallel: usize,
-
     #[command(flatten)]
-    context: ContextArg,
+    state: StateArgs,
 
     /// Most tokens generated for a request that sets no limit
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = count(1, 1 << 24), help_heading = RESOURCES)]
     max_tokens: usize,
-
-    /// Most tokens computed in one step, of all sequences together
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count(1, 1 << 14), help_heading = RESOURCES)]
-    step_tokens: usize,
 
     /// Part of the time, in percent, that prompts get while other sequences generate
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = count(1, 99), help_heading = RESOURCES)]
@@ -137,16 +130,6 @@ pub(crate) struct ServeArgs {
     /// Tokens between two points of a long prompt that later requests can go on from, for models with windows or recurrent state
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = count(1, 1 << 24), help_heading = RESOURCES)]
     prefill_checkpoint_interval: usize,
-
-    /// Tokens of each running sequence but one that memory is set aside for; by default as many as --context, as far as half of
-    /// the free memory allows. Any one may use all of --context; when all together need more, the youngest wait
-    #[arg(long, value_name = "N", value_parser = count(1, 1 << 24), help_heading = RESOURCES)]
-    scratch_context: Option<usize>,
-
-    /// Memory to keep ended conversations in, for those that go on from them: MiB, off, or auto for an eighth of what is free
-    /// once the model is loaded, at most 8 GiB
-    #[arg(long, value_name = "auto|off|MIB", default_value = "auto", value_parser = cache_size, help_heading = RESOURCES)]
-    cache: CacheSize,
 
     /// Keep the cache in this directory: saved now and then and at the end, restored at the start
     #[arg(long, value_name = "DIR", help_heading = RESOURCES)]
@@ -218,20 +201,6 @@ struct ThinkingArgs {
     thinking_budget: usize,
 }
 
-fn cache_size(text: &str) -> Result<CacheSize, String> {
-    match text {
-        "auto" => Ok(CacheSize::Auto),
-        "off" => Ok(CacheSize::Off),
-        mib => match mib.parse() {
-            Ok(mib @ 1..=MOST_MIB) => Ok(CacheSize::Mib(mib)),
-            _ => Err(format!("expected auto, off, or MiB from 1 to {MOST_MIB}")),
-        },
-    }
-}
-
-/// More memory than machines have.
-const MOST_MIB: usize = 1 << 30;
-
 fn origins(text: &str) -> Result<String, String> {
     bantam_protocols::check_origins(text).map(|()| text.to_owned()).map_err(|wrong| wrong.to_string())
 }
@@ -266,23 +235,6 @@ fn read_keys(file: &Path) -> Result<Vec<String>, CliError> {
 /// Help heading of the flags about the server.
 const SERVER: &str = "Server";
 
-/// Choices that matter where a model is spread over devices. There is one device so far, so only the defaults are taken.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Placement (one device, the processor: only the defaults are taken)")]
-struct PlacementArgs {
-    /// GPU memory for the cache in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = count(0, 0))]
-    gpu_cache_mib: usize,
-
-    /// Where experts are computed
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto"])]
-    expert_mode: String,
-
-    /// Whether dense weights are requantized
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto"])]
-    dense_requant: String,
-}
-
 /// What will be done once the address is taken.
 struct Plan {
     source: ModelSource,
@@ -293,19 +245,19 @@ struct Plan {
 
 impl Plan {
     fn resolve(args: ServeArgs) -> Result<Self, CliError> {
-        if args.cache == CacheSize::Off && args.cache_dir.is_some() {
+        if args.state.cache == CacheSize::Off && args.cache_dir.is_some() {
             let why = "--cache-dir: --cache off keeps nothing that could be saved; leave one of them out";
             return Err(CliError::Usage(why.into()));
         }
         let mut engine = EngineConfig::new("");
         engine.families = args.families.resolve()?;
         engine.model_name = args.model_name;
-        engine.parallel = args.parallel;
-        engine.context = args.context.context;
+        args.state.apply(&mut engine);
         engine.max_tokens = args.max_tokens;
         engine.concurrency = args.concurrency;
         engine.threads = args.compute.threads();
         engine.repack = args.compute.repack();
+        engine.placement = args.placement.resolve(args.compute.backend()?);
         (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
         engine.sampling = args.sampling.resolve()?;
         engine.rules = AnswerRules {
@@ -316,12 +268,9 @@ impl Plan {
         engine.parse_special = args.answers.parse_special_in_content;
         engine.reasoning_effort = args.thinking.reasoning_effort;
         engine.thinking_budget = Some(args.thinking.thinking_budget).filter(|budget| *budget > 0);
-        engine.batch = args.step_tokens;
         engine.prefill_share = args.prefill_share;
         engine.checkpoint_interval = args.prefill_checkpoint_interval;
         engine.step_timeout = Duration::from_secs(args.step_timeout_seconds);
-        engine.cache = args.cache;
-        engine.scratch_context = args.scratch_context;
         engine.cache_dir = args.cache_dir;
         engine.cache_save_every = Duration::from_secs(args.cache_save_seconds);
         let bar = progress::share("loading");
@@ -370,6 +319,16 @@ impl Write for AroundBar {
     }
 }
 
+/// Moves the bar while the model is loaded, and tells where it went then.
+async fn follow_loading(engine: Engine, bar: ProgressBar) {
+    progress::follow_loading(engine.clone(), bar).await;
+    if let Readiness::Ready(model) = engine.readiness()
+        && let Some(plan) = &model.plan
+    {
+        summary(plan).iter().for_each(|line| eprintln!("{line}"));
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: ServeArgs) -> Result<(), CliError> {
     let runtime = os::runtime()?;
@@ -393,7 +352,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), CliError> {
             second_stops.next().await;
             second_stops.next().await;
         };
-        tokio::spawn(progress::follow_loading(engine.clone(), plan.bar));
+        tokio::spawn(follow_loading(engine.clone(), plan.bar));
         tokio::select! {
             served = bantam_protocols::serve(engine, plan.server, listener, shutdown) => served.map_err(CliError::failed),
             () = stopped_twice => Err(CliError::Interrupted),

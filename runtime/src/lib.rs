@@ -2,7 +2,7 @@
 //!
 //! [`engine::Engine`] is the front. Behind it stand the actors (`actors`), each owning one thing that lives longer than
 //! a request. [`cache`] and [`sampling`] are pure structures that actors own; [`load`] reads checkpoints; [`snapshot`] makes
-//! bytes of a sequence's state; [`probe`] runs
+//! bytes of a sequence's state; [`placement`] decides what lies where; [`probe`] runs
 //! exactly given tokens and checks that all ways of computing them agree.
 //!
 //! Invariants: this crate knows no wire format and no model family; nothing computes on the threads that serve I/O.
@@ -13,6 +13,7 @@ pub mod engine;
 pub mod load;
 mod memory;
 mod os;
+pub mod placement;
 pub mod probe;
 mod resident;
 pub mod sampling;

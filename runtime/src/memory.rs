@@ -3,6 +3,7 @@
 use crate::{
     engine::{MemoryEntry, MemoryStatus},
     os,
+    words::size,
 };
 
 /// Why memory is not given.
@@ -72,15 +73,6 @@ impl Ledger {
         }
         self.entries.push(MemoryEntry { owner: owner.into(), what: what.into(), bytes });
         Ok(())
-    }
-}
-
-/// Bytes as people read them.
-pub(crate) fn size(bytes: u64) -> String {
-    match bytes {
-        0..=0xF_FFFF => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        0x10_0000..=0x3FFF_FFFF => format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),
-        _ => format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64),
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
 use bantam_backend::{Backend, CompileOptions, Program};
 use bantam_cpu::CpuBackend;
 use bantam_grammar::Vocabulary;
+use bantam_graph::Weight;
 use bantam_text::{Capabilities, ChatTemplate, OutputFormat, Tokenizer};
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
     engine::{EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
     load::{self, LoadedModel, ModelFiles},
     memory::Ledger,
+    placement::{self, Flags, HostWeights, Machine, ModelSizes, Plan},
     sampling::SamplingOverrides,
     snapshot::{self, CacheDirectory, SnapshotKey, key_of},
 };
@@ -55,19 +57,23 @@ pub(crate) fn load(
 ) -> Result<Resident, String> {
     let loaded = load::open(&config.model, &config.families).map_err(|e| e.to_string())?;
     let owner = format!("{}:0", loaded.model.architecture);
-    enter_weights(config, loaded.files.tensor_bytes(), &owner, &mut ledger)?;
     let context = match config.beyond_model_context {
         true => config.context,
         false => config.context.min(loaded.model.context_length),
     };
-    let max_logit_rows = if config.all_logits { config.batch } else { config.parallel.min(config.batch) };
+    let flags = Flags::of(config, context);
+    let max_logit_rows = flags.state.logit_rows;
+    let sizes = sizes_of(&loaded, config)?;
+    let machine = Machine { host: ledger.free(), ..Machine::of_this_process() };
+    let plan = placement::plan(&sizes, &machine, &flags).map_err(|e| e.to_string())?;
+    enter_weights(config, &sizes, &owner, &mut ledger)?;
     let backend = CpuBackend::new(config.threads).map_err(|e| e.to_string())?;
     let options = CompileOptions {
         max_rows: config.batch,
         max_logit_rows,
         max_tentative: config.max_tentative,
-        k_type: config.k_type,
-        v_type: config.v_type,
+        k_type: plan.k_type,
+        v_type: plan.v_type,
         repack: config.repack,
         ops: loaded.ops.clone(),
     };
@@ -77,7 +83,7 @@ pub(crate) fn load(
     let cache = provide_state(config, context, program.as_mut(), &owner, &mut ledger)?;
     let key = key_of(&load::fingerprint(&loaded), &loaded.model.text, backend.name(), &options, program.as_ref());
     let key = key.map_err(|e| e.to_string())?;
-    let computes = Computes { backend: backend.name(), threads: backend.threads() };
+    let computes = Computes { backend: backend.name(), threads: backend.threads(), plan: Some(Arc::new(plan)) };
     let info = describe(config, &loaded, context, key, program.as_ref(), computes)?;
     let history = program.history(TRUNK);
     let directory = config.cache_dir.as_deref().map(|path| Arc::new(CacheDirectory::open(path, key)));
@@ -102,19 +108,27 @@ pub(crate) fn restore(
     }
 }
 
-/// Enters the weights. Those that stay in the files never lack memory, since the system takes theirs back where it must:
-/// they leave at least half of it to what cannot be taken back.
-fn enter_weights(config: &EngineConfig, bytes: u64, owner: &str, ledger: &mut Ledger) -> Result<(), String> {
-    let bytes = if config.repack { bytes } else { bytes.min(ledger.free() / 2) };
+/// What the model's text graph takes.
+fn sizes_of(loaded: &LoadedModel, config: &EngineConfig) -> Result<ModelSizes, String> {
+    let architecture = &loaded.model.architecture;
+    let forms = |weight: &Weight| loaded.source.form(weight);
+    let sizes = ModelSizes::of(&loaded.model.text, &forms, architecture, config.max_tentative);
+    sizes.map_err(|e| format!("{}: {e}", config.model.display()))
+}
+
+/// Enters the weights.
+fn enter_weights(config: &EngineConfig, sizes: &ModelSizes, owner: &str, ledger: &mut Ledger) -> Result<(), String> {
+    let entries = HostWeights::all_of(sizes).entries(config.repack, ledger.free());
+    let bytes = entries.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
     let hint = "take a smaller quantization, free memory, or set --repack off, which is slower";
     ledger.enter(owner, "weights", bytes, hint).map_err(|e| e.to_string())
 }
 
-/// What runs the steps.
-#[derive(Clone, Copy)]
+/// What runs the steps, and where.
 struct Computes {
     backend: &'static str,
     threads: usize,
+    plan: Option<Arc<Plan>>,
 }
 
 /// The graph that reads prompts and writes answers.
@@ -193,6 +207,7 @@ fn describe(
         weight_bytes: program.weight_bytes(),
         backend: computes.backend,
         threads: computes.threads,
+        plan: computes.plan,
     })
 }
 

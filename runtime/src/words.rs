@@ -59,6 +59,15 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// Bytes as people read them.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..=0xF_FFFF => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        0x10_0000..=0x3FFF_FFFF => format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64),
+        _ => format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

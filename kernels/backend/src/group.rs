@@ -41,10 +41,7 @@ pub fn state_groups(graph: &Graph, page_rows: usize, bytes: impl Fn(usize) -> us
                 g.states.push(i);
                 g.page_bytes = g.page_bytes.saturating_add(page_bytes);
             }
-            None => {
-                let page_tokens = page_rows.saturating_mul(stride(state.kind));
-                groups.push(StateGroup { kind: state.kind, page_tokens, page_bytes, states: vec![i] });
-            }
+            None => groups.push(StateGroup { states: vec![i], ..StateGroup::new(state.kind, page_rows, bytes(i)) }),
         }
     }
     groups
@@ -59,6 +56,12 @@ fn stride(kind: StateKind) -> usize {
 }
 
 impl StateGroup {
+    /// A group whose pages hold so many rows of so many bytes, of no state yet.
+    pub fn new(kind: StateKind, page_rows: usize, row_bytes: usize) -> Self {
+        let page_tokens = page_rows.saturating_mul(stride(kind));
+        StateGroup { kind, page_tokens, page_bytes: row_bytes.saturating_mul(page_rows), states: Vec::new() }
+    }
+
     /// Tokens that a row stands for.
     pub fn stride(&self) -> usize {
         stride(self.kind)

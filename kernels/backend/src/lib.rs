@@ -27,9 +27,9 @@ pub use books::{PageBook, SlotBook};
 pub use check::{Demands, Limits, MostRows, check};
 pub use custom::{CustomOp, CustomOps, CustomRows};
 pub use group::{RecurrentGroup, StateGroup, state_groups};
-pub use roles::{Role, Wanted, wanted};
+pub use roles::{Role, Wanted, WeightUse, wanted, weight_uses};
 pub use rope::RopeTable;
-pub use state_roles::{StateRoles, aliases};
+pub use state_roles::{Follows, RowForm, StateRoles, aliases};
 pub use step::{NO_PAGE, NO_SLOT, PageCopy, PageTable, RecurrentStep, SequenceStep, Step, StepError};
 pub use weights::{SharedBytes, WeightData, WeightError, WeightSource};
 

@@ -17,6 +17,35 @@ pub enum Role {
     Integers,
 }
 
+/// A weight in one of its roles.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightUse<'g> {
+    /// The weight.
+    pub weight: &'g Weight,
+    /// What is done with it.
+    pub role: Role,
+    /// The first node that does so, by its index in [`Graph::nodes`].
+    pub node: usize,
+}
+
+/// The weights that nodes of a graph name, each once in each of its roles: what a backend loads.
+pub fn weight_uses(graph: &Graph) -> Vec<WeightUse<'_>> {
+    let weights: HashMap<&str, &Weight> = graph.weights.iter().map(|w| (w.name.as_str(), w)).collect();
+    let mut uses: Vec<WeightUse<'_>> = Vec::new();
+    let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (node, op) in graph.nodes.iter().map(|node| &node.op).enumerate() {
+        for name in op.weights() {
+            let Some(weight) = weights.get(name) else { continue };
+            let (role, known) = (role(op, name), positions.entry(name).or_default());
+            if known.iter().all(|at| uses[*at].role != role) {
+                known.push(uses.len());
+                uses.push(WeightUse { weight, role, node });
+            }
+        }
+    }
+    uses
+}
+
 /// A weight, what is done with it, and the graphs that have it.
 #[derive(Debug)]
 pub struct Wanted<'g> {

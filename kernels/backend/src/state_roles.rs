@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use bantam_graph::{Checked, Graph, Op, State, StateType};
+use bantam_graph::{Checked, Graph, Op, State, StateKind, StateType};
 
-use crate::{CompileOptions, KvType};
+use crate::KvType;
 
 /// The aliases of a graph: the state, which graph owns it, and its name there.
 pub fn aliases<'a>(graph: &'a Graph, graphs: &[Checked<'_>]) -> Vec<(&'a State, usize, &'a str)> {
@@ -66,16 +66,61 @@ impl<'a> StateRoles<'a> {
         roles.attended.retain(|state| !chosen_from.contains(state));
         roles
     }
+}
 
-    /// The number format of a state of graph `graph`.
-    pub fn kv_type(&self, graph: usize, state: &State, options: &CompileOptions) -> KvType {
-        let id = (graph, state.name.as_str());
-        let ty = match state.dtype {
-            StateType::F32 => KvType::F32,
-            StateType::Kv if self.keys.contains(&id) => options.k_type,
-            StateType::Kv => options.v_type,
+/// What the rows of a state are, whatever the cache types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowForm {
+    /// Index in [`Graph::states`].
+    pub state: usize,
+    /// How it grows.
+    pub kind: StateKind,
+    /// Heads of a row.
+    pub heads: usize,
+    /// Entries of a head.
+    pub dim: usize,
+    /// Which cache type it follows.
+    pub follows: Follows,
+    /// Whether its heads may be rotated and coded in few bits.
+    pub coded: bool,
+}
+
+/// Which cache type a state follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// That of keys.
+    Keys,
+    /// That of values.
+    Values,
+    /// It is f32.
+    Neither,
+}
+
+impl RowForm {
+    /// Those of state `index` of a graph, which is known by `id`: the graph's index and the state's name.
+    pub fn new(index: usize, state: &State, id: (usize, &str), roles: &StateRoles<'_>) -> Self {
+        let follows = match state.dtype {
+            StateType::F32 => Follows::Neither,
+            StateType::Kv if roles.keys.contains(&id) => Follows::Keys,
+            StateType::Kv => Follows::Values,
         };
         // Who chooses among keys by their scores would with codes of few bits choose others.
-        if ty.code_bits().is_some() && !self.attended.contains(&id) { KvType::Q8_0 } else { ty }
+        let coded = roles.attended.contains(&id);
+        RowForm { state: index, kind: state.kind, heads: state.heads, dim: state.dim, follows, coded }
+    }
+
+    /// Its number format where keys and values have these.
+    pub fn ty(&self, k_type: KvType, v_type: KvType) -> KvType {
+        let ty = match self.follows {
+            Follows::Keys => k_type,
+            Follows::Values => v_type,
+            Follows::Neither => KvType::F32,
+        };
+        if ty.code_bits().is_some() && !self.coded { KvType::Q8_0 } else { ty }
+    }
+
+    /// Bytes of a row where keys and values have these formats; saturates.
+    pub fn row_bytes(&self, k_type: KvType, v_type: KvType) -> usize {
+        self.ty(k_type, v_type).head_bytes(self.dim).saturating_mul(self.heads)
     }
 }

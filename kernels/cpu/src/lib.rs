@@ -39,4 +39,6 @@ mod hybrid;
 mod model;
 
 pub use backend::CpuBackend;
+pub use compile::{StateForms, state_forms};
+pub use pool::PAGE_ROWS;
 pub use team::{Broken, Member, Panicked, Team};

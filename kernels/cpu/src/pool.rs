@@ -12,7 +12,7 @@ use bantam_backend::{KV_BLOCK, KvType, PageBook, PageCopy, StateGroup, StepError
 use crate::memory::Zeroed;
 
 /// Rows of a page: two vectors of keys.
-pub(crate) const PAGE_ROWS: usize = 32;
+pub const PAGE_ROWS: usize = 32;
 
 /// Where one state lies in the pages of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use bantam_backend::{
-    CompileError, CompileOptions, KV_BLOCK, KvType, PageBook, PageCopy, StateGroup, StateRoles, StepError, aliases,
-    state_groups,
+    CompileError, CompileOptions, KV_BLOCK, KvType, PageBook, PageCopy, RowForm, StateGroup, StateRoles, StepError,
+    aliases, state_groups,
 };
-use bantam_graph::{Checked, Graph};
+use bantam_graph::{Checked, Graph, State};
 
 use crate::device::{Address, Buffer, Device, DeviceError};
 
@@ -105,7 +105,9 @@ fn graph_pools(
     device: &Arc<dyn Device>,
     places: &mut StatePlaces,
 ) -> Result<Vec<Pool>, CompileError> {
-    let types: Vec<KvType> = graph.states.iter().map(|state| roles.kv_type(index, state, options)).collect();
+    let form = |(i, state): (usize, &State)| RowForm::new(i, state, (index, state.name.as_str()), roles);
+    let forms = graph.states.iter().enumerate().map(form);
+    let types: Vec<KvType> = forms.map(|form| form.ty(options.k_type, options.v_type)).collect();
     let planes = |i: usize| {
         let state = &graph.states[i];
         let (codes, scales) = head_bytes(types[i], state.dim);

@@ -21,7 +21,7 @@ pub(super) fn measure(plan: &Plan, prompt_tokens: usize) -> Result<[Turn; 2], Cl
     config.parallel = 1;
     config.families = plan.families.clone();
     config.threads = plan.threads;
-    (config.k_type, config.v_type) = (plan.k_type, plan.v_type);
+    (config.k_type, config.v_type) = (plan.k_type.into(), plan.v_type.into());
     config.repack = plan.repack;
     let runtime = os::runtime()?;
     let turns = runtime.block_on(async {

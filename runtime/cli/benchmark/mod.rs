@@ -187,7 +187,8 @@ fn too_long(flag: &str, tokens: usize, longest: usize) -> CliError {
 
 impl BenchmarkArgs {
     fn plan(&self) -> Result<Plan, CliError> {
-        let (k_type, v_type) = self.cache_types.resolve(KvType::F16);
+        let (k_type, v_type) = self.cache_types.fixed(KvType::F16)?;
+        self.compute.backend()?;
         let source = self.model.clone().ok_or_else(|| CliError::Usage("MODEL is missing".into()))?;
         Ok(Plan {
             source,

@@ -6,7 +6,11 @@ use bantam_backend::KvType;
 use bantam_plugins::Families;
 
 use super::EngineError;
-use crate::{os, sampling::SamplingOverrides};
+use crate::{
+    os,
+    placement::{CacheType, PlacementChoices},
+    sampling::SamplingOverrides,
+};
 
 /// How much memory kept prefixes take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,11 +61,13 @@ pub struct EngineConfig {
     /// Threads to compute with; 0: one per physical core that may be used.
     pub threads: usize,
     /// Format of cached keys.
-    pub k_type: KvType,
+    pub k_type: CacheType,
     /// Format of cached values.
-    pub v_type: KvType,
+    pub v_type: CacheType,
     /// Copy the weights into a form that is faster to compute with, instead of using the files as they are.
     pub repack: bool,
+    /// Where weights, state and experts go.
+    pub placement: PlacementChoices,
     /// Sampling options given to the server.
     pub sampling: SamplingOverrides,
     /// How much the model thinks where a request does not say: one of [`bantam_text::EFFORT_LEVELS`].
@@ -111,9 +117,10 @@ impl EngineConfig {
             max_tokens: 4096,
             concurrency: 64,
             threads: 0,
-            k_type: KvType::F16,
-            v_type: KvType::F16,
+            k_type: KvType::F16.into(),
+            v_type: KvType::F16.into(),
             repack: true,
+            placement: PlacementChoices::default(),
             sampling: SamplingOverrides::default(),
             reasoning_effort: None,
             thinking_budget: None,

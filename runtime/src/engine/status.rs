@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{AnswerRules, Miss, SamplingDefaults};
-use crate::snapshot::SnapshotKey;
+use crate::{placement::Plan, snapshot::SnapshotKey};
 
 /// Whether requests can be served.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ pub struct ModelInfo {
     pub graphs: Result<Arc<str>, String>,
     /// The special tokens by the names that templates use.
     pub special_tokens: BTreeMap<String, String>,
+    /// Where its weights and its state lie; none where it is a program and no checkpoint.
+    pub plan: Option<Arc<Plan>>,
     /// What answers are held to.
     pub rules: AnswerRules,
     /// Whether spellings of control tokens within messages become these tokens.

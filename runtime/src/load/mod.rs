@@ -10,6 +10,7 @@ mod draft;
 mod expr;
 mod files;
 mod fingerprint;
+mod form;
 mod safetensors;
 mod source;
 
@@ -17,6 +18,9 @@ pub use checkpoint::checkpoint;
 pub use draft::{DraftSource, LoadedDraft, open_draft};
 pub use files::{Directory, ModelFiles};
 pub(crate) use fingerprint::fingerprint;
+pub use form::WeightForm;
+#[cfg(test)]
+pub(crate) use form::form;
 pub use safetensors::{SafetensorsError, SafetensorsFiles, TensorEntry};
 pub use source::ModelSource;
 

@@ -13,6 +13,8 @@ use safetensors::{Dtype, SafeTensors, tensor::SafeTensorError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::form::WeightForm;
+
 /// What is wrong with files of tensors. Every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum SafetensorsError {
@@ -96,11 +98,19 @@ impl TensorEntry {
     /// # Errors
     /// A number format that no backend reads.
     pub fn data(&self, name: &str) -> Result<WeightData, String> {
-        let ty =
-            self.ty().ok_or_else(|| format!("tensor `{name}`: expected F32, F16 or BF16, found {}", self.dtype))?;
+        let ty = self.readable(name)?;
         let bytes = SharedBytes::new(Arc::clone(&self.file) as _, self.range.clone())
             .ok_or_else(|| format!("tensor `{name}` does not lie in the file"))?;
         Ok(WeightData { ty, shape: self.shape.clone(), bytes })
+    }
+
+    /// Number format and shape of what [`TensorEntry::data`] gives.
+    pub(super) fn form(&self, name: &str) -> Result<WeightForm, String> {
+        Ok(WeightForm { ty: self.readable(name)?, shape: self.shape.clone(), computed: false })
+    }
+
+    fn readable(&self, name: &str) -> Result<GgmlType, String> {
+        self.ty().ok_or_else(|| format!("tensor `{name}`: expected F32, F16 or BF16, found {}", self.dtype))
     }
 
     pub(super) fn release(&self) -> io::Result<()> {

@@ -12,6 +12,7 @@ use bantam_graph::{Graph, Weight, WeightExpr};
 use super::{
     checkpoint::row_major_shape,
     expr::{Fit, evaluate, without_leading_ones},
+    form::{WeightForm, form},
     safetensors::SafetensorsFiles,
 };
 
@@ -73,6 +74,32 @@ impl ModelSource {
         }
     }
 
+    /// The form in which [`WeightSource::load`] gives a weight; nothing but headers is read.
+    ///
+    /// # Errors
+    /// A missing tensor, another shape, a format that the expression cannot be computed in.
+    pub fn form(&self, weight: &Weight) -> Result<WeightForm, WeightError> {
+        let refused = |why| WeightError { weight: weight.name.clone(), why };
+        let found = form(&weight.expr, &|name| self.tensor_form(name)).map_err(refused)?;
+        match misshapen(weight, &found.shape) {
+            Some(why) => Err(refused(why)),
+            None => Ok(WeightForm { shape: weight.shape.clone(), ..found }),
+        }
+    }
+
+    fn tensor_form(&self, name: &str) -> Fit<WeightForm> {
+        match &self.files {
+            Files::Gguf(file) => {
+                let tensor = file.tensor(name).ok_or_else(|| not_there(name))?;
+                Ok(WeightForm { ty: tensor.ty, shape: row_major_shape(tensor), computed: false })
+            }
+            Files::Imported(files, tensors) => {
+                let expr = tensors.get(name).ok_or_else(|| not_there(name))?;
+                form(expr, &|name| files.tensor(name).ok_or_else(|| not_there(name))?.form(name))
+            }
+        }
+    }
+
     fn tensor(&self, name: &str) -> Fit<WeightData> {
         match &self.files {
             Files::Gguf(file) => {
@@ -90,6 +117,14 @@ impl ModelSource {
     }
 }
 
+/// What is wrong with a weight whose value has another shape than its graph says.
+fn misshapen(weight: &Weight, found: &[usize]) -> Option<String> {
+    let expected = &weight.shape;
+    let tensors = weight.expr.tensors().join("`, `");
+    (without_leading_ones(found) != without_leading_ones(expected))
+        .then(|| format!("expected shape {expected:?}, found {found:?} in `{tensors}`"))
+}
+
 fn not_there(name: &str) -> String {
     format!("tensor `{name}` is not in the file")
 }
@@ -98,10 +133,8 @@ impl WeightSource for ModelSource {
     fn load(&self, weight: &Weight) -> Result<WeightData, WeightError> {
         let refused = |why| WeightError { weight: weight.name.clone(), why };
         let found = evaluate(&weight.expr, &|name| self.tensor(name)).map_err(refused)?;
-        if without_leading_ones(&found.shape) != without_leading_ones(&weight.shape) {
-            let tensors = weight.expr.tensors().join("`, `");
-            let (expected, found) = (&weight.shape, &found.shape);
-            return Err(refused(format!("expected shape {expected:?}, found {found:?} in `{tensors}`")));
+        if let Some(why) = misshapen(weight, &found.shape) {
+            return Err(refused(why));
         }
         Ok(WeightData { shape: weight.shape.clone(), ..found })
     }

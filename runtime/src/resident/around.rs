@@ -46,6 +46,7 @@ pub(crate) fn bare_info(config: &EngineConfig, tokenizer: Tokenizer, vocab: usiz
         graphs: Err("it does not come from a checkpoint".into()),
         end_tokens: Vec::new(),
         snapshot_key: SnapshotKey::default(),
+        plan: None,
         weight_bytes: 0,
         backend: "program",
         threads: 1,
@@ -58,7 +59,7 @@ pub(crate) fn bare_info(config: &EngineConfig, tokenizer: Tokenizer, vocab: usiz
 /// What is wrong with the file, or the state of one sequence does not fit.
 pub(crate) fn acting(config: &EngineConfig, program: Box<dyn Program>) -> Result<Resident, String> {
     let loaded = load::open(&config.model, &config.families).map_err(|e| e.to_string())?;
-    let computes = Computes { backend: "program", threads: 1 };
+    let computes = Computes { backend: "program", threads: 1, plan: None };
     let info = describe(config, &loaded, config.context, SnapshotKey::default(), program.as_ref(), computes)?;
     with_info(config, info, program)
 }

@@ -15,6 +15,7 @@ mod weights;
 
 pub(crate) use place::{FEW_ROWS, MaxRows, Places, Private};
 pub(crate) use schedule::Schedule;
+pub use states::{StateForms, state_forms};
 pub(crate) use states::{StateLayout, StatePlaces, layout};
 pub(crate) use weights::{IntegerTable, Loading, Table, Weights, load};
 

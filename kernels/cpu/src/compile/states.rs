@@ -2,14 +2,41 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use bantam_backend::{CompileError, CompileOptions, KvType, StateGroup, StateRoles, aliases, state_groups};
+use bantam_backend::{CompileError, CompileOptions, KvType, RowForm, StateGroup, StateRoles, aliases, state_groups};
 use bantam_graph::{Checked, Graph, Recurrent, State};
 
 use super::recurrences;
 use crate::{
     pool::{PAGE_ROWS, Pool, StateSlot},
-    recurrent::SlotPool,
+    recurrent::{SlotPool, slot_bytes},
 };
+
+/// What states take, without their weights: what [`CpuBackend`](crate::CpuBackend) reserves for a graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateForms {
+    /// Rows of the states that have some, in the order of [`Graph::states`]; aliases have none of their own.
+    pub rows: Vec<RowForm>,
+    /// Bytes of each recurrent state in a slot, in the order of [`Graph::recurrent`].
+    pub slots: Vec<usize>,
+}
+
+/// What the states of graphs take, each graph's own.
+///
+/// # Errors
+/// A recurrent state that no memory could hold.
+pub fn state_forms(graphs: &[Checked<'_>], max_tentative: usize) -> Result<Vec<StateForms>, CompileError> {
+    let roles = StateRoles::of(graphs);
+    let of = |(g, checked): (usize, &Checked<'_>)| {
+        let states = checked.graph.states.iter().enumerate().filter(|(_, state)| state.alias.is_none());
+        let rows = states.map(|(i, state)| RowForm::new(i, state, (g, state.name.as_str()), &roles)).collect();
+        let slot = |state| {
+            let size = recurrences::sizes(checked, state);
+            size.and_then(|size| slot_bytes(size, max_tentative)).ok_or_else(|| too_large(state, "its value"))
+        };
+        Ok(StateForms { rows, slots: checked.graph.recurrent.iter().map(slot).collect::<Result<_, _>>()? })
+    };
+    graphs.iter().enumerate().map(of).collect()
+}
 
 /// Where a graph's states lie, by name.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +95,9 @@ fn graph_pools(
     options: &CompileOptions,
     places: &mut StatePlaces,
 ) -> Result<Vec<Pool>, CompileError> {
-    let types: Vec<KvType> = graph.states.iter().map(|state| roles.kv_type(index, state, options)).collect();
+    let form = |(i, s): (usize, &State)| RowForm::new(i, s, (index, s.name.as_str()), roles);
+    let forms = graph.states.iter().enumerate().map(form);
+    let types: Vec<KvType> = forms.map(|form| form.ty(options.k_type, options.v_type)).collect();
     for (state, ty) in graph.states.iter().zip(&types) {
         // Offsets of several states are added up below.
         if row_bytes(state, *ty).saturating_mul(PAGE_ROWS) > 1 << 40 {

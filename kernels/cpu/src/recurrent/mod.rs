@@ -15,7 +15,7 @@ mod slots;
 pub(crate) mod ssm;
 
 pub(crate) use head::HeadRun;
-pub(crate) use slots::{SlotPool, View};
+pub(crate) use slots::{SlotPool, View, slot_bytes};
 
 use std::ops::Range;
 

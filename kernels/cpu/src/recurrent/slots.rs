@@ -60,6 +60,13 @@ unsafe impl Send for SlotPool {}
 // SAFETY: as above.
 unsafe impl Sync for SlotPool {}
 
+/// Bytes that a state of this size (floats of the value, floats kept of a tentative row) takes in a slot.
+pub(crate) fn slot_bytes((len, inputs): (usize, usize), tentative: usize) -> Option<usize> {
+    let value = len.checked_next_multiple_of(16)?;
+    let banks = inputs.checked_mul(tentative)?.checked_mul(2)?;
+    value.checked_add(banks)?.checked_next_multiple_of(16)?.checked_mul(size_of::<f32>())
+}
+
 impl SlotPool {
     /// An empty pool of slots for states of these sizes: floats of the value, floats kept of a tentative row. `None` if no
     /// address space can hold one.
@@ -68,8 +75,7 @@ impl SlotPool {
         for (len, inputs) in sizes {
             let value = end;
             let kept = value.checked_add(len.checked_next_multiple_of(16)?)?;
-            let banks = inputs.checked_mul(tentative)?.checked_mul(2)?;
-            end = kept.checked_add(banks)?.checked_next_multiple_of(16)?;
+            end = value.checked_add(slot_bytes((*len, *inputs), tentative)? / size_of::<f32>())?;
             places.push(Place { value, len: *len, kept, inputs: *inputs });
         }
         let slot_bytes = end.checked_mul(size_of::<f32>())?;

@@ -8,7 +8,7 @@ use ractor::ActorProcessingErr;
 use super::SchedulerState;
 use crate::{
     actors::{executor::ExecutorMessage, kv::KvMessage},
-    memory::size,
+    words::size,
 };
 
 /// Memory that is to stay free for the machine.

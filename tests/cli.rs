@@ -118,7 +118,10 @@ fn other_failures_exit_with_1_and_name_the_file_or_field() {
         (&["serve", &llama, "--port", "0", "--gpu-cache-mib", "64"], "--gpu-cache-mib 64: "),
         (&["serve", &llama, "--port", "0", "--moe-device", "gpu"], "--expert-mode resident: "),
         (&["serve", &llama, "--port", "0", "--dense-requant", "q8"], "--dense-requant q8: "),
-        (&["serve", &llama, "--port", "0", "--backend", "cuda"], "--backend cuda: this version has no GPU backend"),
+        (
+            &["serve", &llama, "--port", "0", "--backend", "cuda"],
+            "--backend cuda: only probe computes on a GPU in this version",
+        ),
         (&["generate", &llama, "--prompt", "x", "--backend", "cuda"], "--backend cuda: "),
         (&["probe", &llama, "--tokens", "1", "--backend", "cuda"], "--backend cuda: "),
         (&["plan", &llama, "--backend", "cuda"], "--backend cuda: "),
@@ -552,7 +555,7 @@ fn a_plan_is_a_table_or_json() {
     {
         assert!(table.contains(part), "{part} is not in\n{table}");
     }
-    assert!(table.contains("all on the device") && table.contains("no GPU backend"), "{table}");
+    assert!(table.contains("all on the device") && table.contains("on the CPU only"), "{table}");
     let plan = json(&[&described[..], &["--json"]].concat());
     assert_eq!((&plan["device"]["index"], &plan["spilled"]), (&json!(0), &json!(false)));
     let used = |place: &Value| {

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString};
 use bantam_backend::KvType;
 use bantam_runtime::{
     engine::{CacheSize, EngineConfig},
+    hardware::Hardware,
     placement::{BackendChoice, CacheType},
     sampling::{self, SamplingOverrides},
 };
@@ -66,6 +67,17 @@ impl ComputeArgs {
         match self.wanted_backend() {
             BackendChoice::Cuda => Err(cuda::unavailable()),
             backend => Ok(backend),
+        }
+    }
+
+    /// What computes, where a card will do.
+    ///
+    /// # Errors
+    /// If a card is asked for, and there is none that can be used.
+    pub(crate) fn hardware(&self) -> Result<Hardware, CliError> {
+        match self.wanted_backend() {
+            BackendChoice::Cuda => cuda::open(),
+            BackendChoice::Auto | BackendChoice::Cpu => Ok(Hardware::Cpu),
         }
     }
 

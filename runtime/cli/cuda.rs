@@ -1,15 +1,36 @@
-//! What a GPU would need of this machine, and what of it is there.
+//! A GPU to compute on, and what of it is there.
 
+use std::sync::Arc;
+
+use bantam_cuda::{
+    CudaBackend,
+    card::{Card, CardOptions},
+};
 use bantam_cuda_libraries::{Found, Part, Places, find};
+use bantam_runtime::hardware::Hardware;
 
-use crate::error::CliError;
+use crate::{error::CliError, home};
 
 /// What is there.
 pub(crate) fn found() -> Found {
     find(&Places::of_this_machine())
 }
 
-/// Why nothing can be computed on a GPU: this version has no backend for it; and what the machine lacks.
+/// The machine's first card.
+///
+/// # Errors
+/// If there is none, or something is missing that it needs: what, and what to do.
+pub(crate) fn open() -> Result<Hardware, CliError> {
+    let options =
+        CardOptions { ordinal: 0, nvrtc: found().nvrtc, cache: home::home().ok().map(|home| home.join(KERNELS)) };
+    let card = Card::open(&options).map_err(|e| CliError::Failed(format!("--backend cuda: {e}")))?;
+    Ok(Hardware::Given(Arc::new(CudaBackend::on(Arc::new(card)))))
+}
+
+/// Where compiled kernels are kept, in the home folder.
+const KERNELS: &str = "kernels";
+
+/// Why this command computes nothing on a GPU, and what the machine lacks for it.
 pub(crate) fn unavailable() -> CliError {
     CliError::Failed(unavailable_with(&found()))
 }
@@ -20,7 +41,7 @@ fn unavailable_with(found: &Found) -> String {
         true => String::new(),
         false => format!(", and {}", missing.join(", ")),
     };
-    format!("--backend cuda: this version has no GPU backend{machine}; leave it out to compute on the CPU")
+    format!("--backend cuda: only probe computes on a GPU in this version{machine}; leave it out to compute on the CPU")
 }
 
 /// Where a part is, for people.
@@ -41,9 +62,6 @@ mod tests {
         let there = Some("x".into());
         let all = Found { driver: there.clone(), nvrtc: there.clone(), headers: there, cublas: None };
         let all = unavailable_with(&all);
-        assert!(
-            all.contains("no GPU backend") && !all.contains("NVRTC") && all.ends_with("compute on the CPU"),
-            "{all}"
-        );
+        assert!(all.contains("only probe") && !all.contains("NVRTC") && all.ends_with("compute on the CPU"), "{all}");
     }
 }

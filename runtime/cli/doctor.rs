@@ -158,7 +158,7 @@ fn gpu() -> Finding {
     match os::gpu_driver() {
         None => Finding::new("gpu", Status::Warn, "no card was found", fix),
         Some(driver) => {
-            let found = format!("an {driver} driver is loaded, but this version has no GPU backend");
+            let found = format!("an {driver} driver is loaded; only probe computes on a GPU in this version");
             Finding::new("gpu", Status::Warn, found, fix)
         }
     }

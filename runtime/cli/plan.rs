@@ -95,7 +95,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), CliError> {
 }
 
 /// What a plan for a GPU is worth today.
-const NO_BACKEND: &str = "this version has no GPU backend: serve computes all of it on the CPU";
+const NO_BACKEND: &str = "serve computes on the CPU only in this version";
 
 /// Columns of what memory is for.
 const WHAT: usize = 42;

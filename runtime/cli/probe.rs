@@ -82,7 +82,6 @@ impl ProbeArgs {
     fn resolve(&self) -> Result<ProbeConfig, CliError> {
         let tokens = tokens(&self.tokens)?;
         let (k_type, v_type) = self.cache_types.fixed(KvType::F32)?;
-        self.compute.backend()?;
         let dump = match self.dump.as_deref() {
             Some([pattern, folder]) => Some((pattern.clone(), folder.into())),
             _ => None,
@@ -91,6 +90,7 @@ impl ProbeArgs {
             greedy: self.greedy,
             chunk: self.chunk,
             threads: self.compute.threads(),
+            hardware: self.compute.hardware()?,
             k_type,
             v_type,
             repack: self.compute.repack(),

@@ -10,6 +10,7 @@
 mod actors;
 pub mod cache;
 pub mod engine;
+pub mod hardware;
 pub mod load;
 mod memory;
 mod os;

@@ -10,8 +10,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use bantam_backend::{Backend, CompileOptions, Program};
-use bantam_cpu::CpuBackend;
+use bantam_backend::{CompileOptions, Program};
 use bantam_grammar::Vocabulary;
 use bantam_graph::Weight;
 use bantam_text::{Capabilities, ChatTemplate, OutputFormat, Tokenizer};
@@ -67,7 +66,7 @@ pub(crate) fn load(
     let machine = Machine { host: ledger.free(), ..Machine::of_this_process() };
     let plan = placement::plan(&sizes, &machine, &flags).map_err(|e| e.to_string())?;
     enter_weights(config, &sizes, &owner, &mut ledger)?;
-    let backend = CpuBackend::new(config.threads).map_err(|e| e.to_string())?;
+    let (backend, threads) = config.hardware.backend(config.threads)?;
     let options = CompileOptions {
         max_rows: config.batch,
         max_logit_rows,
@@ -83,7 +82,7 @@ pub(crate) fn load(
     let cache = provide_state(config, context, program.as_mut(), &owner, &mut ledger)?;
     let key = key_of(&load::fingerprint(&loaded), &loaded.model.text, backend.name(), &options, program.as_ref());
     let key = key.map_err(|e| e.to_string())?;
-    let computes = Computes { backend: backend.name(), threads: backend.threads(), plan: Some(Arc::new(plan)) };
+    let computes = Computes { backend: backend.name(), threads, plan: Some(Arc::new(plan)) };
     let info = describe(config, &loaded, context, key, program.as_ref(), computes)?;
     let history = program.history(TRUNK);
     let directory = config.cache_dir.as_deref().map(|path| Arc::new(CacheDirectory::open(path, key)));

@@ -7,6 +7,7 @@ use bantam_plugins::Families;
 
 use super::EngineError;
 use crate::{
+    hardware::Hardware,
     os,
     placement::{CacheType, PlacementChoices},
     sampling::SamplingOverrides,
@@ -68,6 +69,8 @@ pub struct EngineConfig {
     pub repack: bool,
     /// Where weights, state and experts go.
     pub placement: PlacementChoices,
+    /// What computes.
+    pub hardware: Hardware,
     /// Sampling options given to the server.
     pub sampling: SamplingOverrides,
     /// How much the model thinks where a request does not say: one of [`bantam_text::EFFORT_LEVELS`].
@@ -121,6 +124,7 @@ impl EngineConfig {
             v_type: KvType::F16.into(),
             repack: true,
             placement: PlacementChoices::default(),
+            hardware: Hardware::default(),
             sampling: SamplingOverrides::default(),
             reasoning_effort: None,
             thinking_budget: None,

@@ -42,7 +42,7 @@ impl Device {
 }
 
 impl Machine {
-    /// This machine, as the backends that are compiled in see it. There is no GPU backend yet, so it has no devices.
+    /// This machine, as the backends that are compiled in see it. Serving computes on the CPU only, so it has no devices.
     pub fn of_this_process() -> Self {
         Machine::host_alone(os::available_memory())
     }

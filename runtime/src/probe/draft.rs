@@ -3,9 +3,8 @@
 //! The trunk sees all tokens but the last, as it has when a draft is asked.
 
 use bantam_backend::{
-    Backend, CompileOptions, NO_SLOT, PageTable, Program, RecurrentStep, SequenceStep, Step, StepError, WeightSource,
+    CompileOptions, NO_SLOT, PageTable, Program, RecurrentStep, SequenceStep, Step, StepError, WeightSource,
 };
-use bantam_cpu::CpuBackend;
 use bantam_family_api::{Draft, DraftMethod};
 use bantam_graph::Graph;
 use serde::Serialize;
@@ -60,7 +59,7 @@ pub(super) fn draft(config: &ProbeConfig, choice: &DraftChoice) -> Result<DraftR
         repack: config.repack,
         ops: loaded.ops.clone(),
     };
-    let backend = CpuBackend::new(config.threads).map_err(|e| failed(&e))?;
+    let (backend, _) = config.hardware.backend(config.threads).map_err(ProbeError::Failed)?;
     let program = backend
         .compile_model(&graphs.iter().collect::<Vec<_>>(), source.as_ref(), &options, &mut |_, _| {})
         .map_err(|e| failed(&e))?;

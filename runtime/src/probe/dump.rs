@@ -7,8 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bantam_backend::{Backend, CompileOptions, NO_SLOT, Program, RecurrentStep, SequenceStep, Step};
-use bantam_cpu::CpuBackend;
+use bantam_backend::{CompileOptions, NO_SLOT, Program, RecurrentStep, SequenceStep, Step};
 use serde_json::json;
 
 use super::{ProbeConfig, ProbeError};
@@ -32,7 +31,7 @@ pub(super) fn dump(config: &ProbeConfig, pattern: &str, directory: &Path) -> Res
         repack: config.repack,
         ops: loaded.ops.clone(),
     };
-    let backend = CpuBackend::new(config.threads).map_err(|e| ProbeError::Failed(e.to_string()))?;
+    let (backend, _) = config.hardware.backend(config.threads).map_err(ProbeError::Failed)?;
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, &mut |_, _| {})
         .map_err(|e| ProbeError::Failed(e.to_string()))?;

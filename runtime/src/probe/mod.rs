@@ -23,6 +23,7 @@ use run::{Plan, Run};
 
 use crate::{
     engine::{CacheSize, Engine, EngineConfig, EngineError, Refusal, Status},
+    hardware::Hardware,
     snapshot::SnapshotError,
 };
 
@@ -41,6 +42,8 @@ pub struct ProbeConfig {
     pub chunk: Option<usize>,
     /// Threads to compute with; 0: one per physical core.
     pub threads: usize,
+    /// What computes.
+    pub hardware: Hardware,
     /// Format of cached keys.
     pub k_type: KvType,
     /// Format of cached values.
@@ -86,6 +89,7 @@ impl ProbeConfig {
             greedy: 0,
             chunk: None,
             threads: 0,
+            hardware: Hardware::default(),
             k_type: KvType::F32,
             v_type: KvType::F32,
             repack: true,
@@ -353,6 +357,7 @@ fn engine_config(config: &ProbeConfig) -> EngineConfig {
         parallel: check::SEQUENCES,
         context: length,
         threads: config.threads,
+        hardware: config.hardware.clone(),
         k_type: config.k_type.into(),
         v_type: config.v_type.into(),
         repack: config.repack,

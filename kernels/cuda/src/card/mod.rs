@@ -47,8 +47,22 @@ pub struct CardOptions {
 ///
 /// # Errors
 /// If there is no driver, or it does not work.
-#[allow(unsafe_code, reason = "asks the driver")]
 pub fn cards() -> Result<Vec<CardInfo>, DeviceError> {
+    whole(find_cards)
+}
+
+/// What `ask` says, where the libraries have all functions that it calls: a call of one that is missing panics, and leaves
+/// nothing behind.
+pub(crate) fn whole<T>(ask: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).unwrap_or_else(|panic| {
+        let why = panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a function is missing".into());
+        let what = "the NVIDIA driver, or NVRTC, in a version that has all that is needed".into();
+        Err(DeviceError::Absent { what, why: format!("{why}; install a newer one") })
+    })
+}
+
+#[allow(unsafe_code, reason = "asks the driver")]
+fn find_cards() -> Result<Vec<CardInfo>, DeviceError> {
     let absent = |why: String| DeviceError::Absent { what: "the NVIDIA driver".into(), why };
     let failed = |e: DriverError| absent(format!("{e:?}"));
     // SAFETY: looks for the library and loads it.
@@ -108,8 +122,12 @@ impl Card {
     ///
     /// # Errors
     /// If there is no such card, it is too old, or there is no NVRTC for it.
-    #[allow(unsafe_code, reason = "speaks to the driver")]
     pub fn open(options: &CardOptions) -> Result<Self, DeviceError> {
+        whole(|| Self::open_whole(options))
+    }
+
+    #[allow(unsafe_code, reason = "speaks to the driver")]
+    fn open_whole(options: &CardOptions) -> Result<Self, DeviceError> {
         let cards = cards()?;
         let absent = |why: String| DeviceError::Absent { what: format!("CUDA device {}", options.ordinal), why };
         let info =
@@ -326,5 +344,16 @@ impl Device for Card {
         self.enter()?;
         // SAFETY: the stream exists.
         unsafe { result::stream::synchronize(self.stream) }.map_err(|e| self.lost(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_function_is_an_error() {
+        let asked = whole(|| -> Result<(), DeviceError> { std::panic::panic_any("Missing symbol cuX".to_owned()) });
+        assert!(asked.unwrap_err().to_string().contains("Missing symbol cuX; install a newer one"));
     }
 }

@@ -18,11 +18,12 @@ macro_rules! files {
 }
 
 /// What kernel files include.
-pub const HEADERS: &[SourceFile] = files!["common.cuh", "state.cuh", "attention.cuh"];
+pub const HEADERS: &[SourceFile] = files!["common.cuh", "state.cuh", "attention.cuh", "mma_f16.cuh"];
 
 /// The kernel files: one for each family of kernels.
 pub const FILES: &[SourceFile] = files![
     "attention.cu",
+    "attention_mma.cu",
     "elementwise.cu",
     "merge.cu",
     "mixture.cu",
@@ -68,7 +69,13 @@ impl Unit {
 
 /// Everything that may be compiled: each file in every form.
 pub fn units() -> Vec<Unit> {
-    let in_forms = |file: &str| file == "attention.cu";
+    // These need to be told what they are compiled for.
+    let in_forms = |file: &str| file.starts_with("attention");
     let plain = FILES.iter().map(|file| file.name).filter(|file| !in_forms(file)).map(Unit::plain);
-    plain.chain(attention::units()).chain(recurrent::units()).chain(pool::units()).collect()
+    plain
+        .chain(attention::units())
+        .chain(attention::mma_units())
+        .chain(recurrent::units())
+        .chain(pool::units())
+        .collect()
 }

@@ -81,7 +81,8 @@ argument! {
     pub struct Partials {
         /// `[rows][heads][pieces]` pairs of f32.
         pub marks: Address,
-        /// `[rows][heads][pieces][width]` f32.
+        /// `[rows][heads][pieces][width]` f32. Where pieces are joined at once and a stored value is as wide as the result's
+        /// heads, this may be the result's own memory.
         pub sums: Address,
         /// Pieces of a row, at most; 1 if they are joined at once.
         pub pieces: u32,
@@ -113,6 +114,12 @@ pub fn pieces_of(keys: u32, window: u32) -> u32 {
     let all = keys.div_ceil(PIECE).max(1);
     // A window may begin within a piece.
     if window == 0 { all } else { all.min((window - 1).div_ceil(PIECE) + 1) }
+}
+
+/// Whether each piece of the keys should have blocks of threads of its own: if otherwise `blocks` ([`Attend::blocks_of_tile`]
+/// for each tile) would leave some of the card's multiprocessors with nothing, or with one block alone.
+pub fn splitting_pays(blocks: u32, pieces: u32, multiprocessors: u32) -> bool {
+    pieces > 1 && blocks < multiprocessors.saturating_mul(3)
 }
 
 /// What an attention over a source is compiled for.
@@ -153,6 +160,51 @@ pub struct Attend {
     kernel: Kernel,
     heads: Heads,
     slots: u32,
+    tensor_cores: bool,
+}
+
+/// Queries that a block computes with tensor cores; of wide heads.
+const MMA_SLOTS: u32 = 64;
+const WIDE_SLOTS: u32 = 32;
+
+/// Most entries of heads that are not wide (`cu/attention_mma.cu`).
+const NARROW: u32 = 256;
+
+/// Whether tensor cores (of compute capability 8.0 and later) take an op: heads of up to 256 entries, and up to 576 where
+/// values are the first entries of keys, as long as no state is of f32, whose numbers would be rounded.
+pub fn suits_tensor_cores(heads: &Heads) -> bool {
+    let (keys, values) = (heads.width(), heads.value_width());
+    let are_narrow = keys.max(values) <= NARROW && keys.is_multiple_of(16) && values.is_multiple_of(16);
+    let are_wide = heads.values_in_keys
+        && (NARROW + 1..=576).contains(&keys)
+        && values <= 512
+        && keys.is_multiple_of(16)
+        && values.is_multiple_of(32);
+    let are_rounded = [heads.k_type, heads.v_type].iter().all(|ty| *ty != KvType::F32);
+    (are_narrow || are_wide) && are_rounded
+}
+
+/// The unit for heads that suit tensor cores.
+fn mma_unit_of(heads: &Heads) -> Unit {
+    let defines = vec![
+        ("K_TYPE", type_name(heads.k_type).to_owned()),
+        ("V_TYPE", type_name(heads.v_type).to_owned()),
+        ("K_DIM", heads.width().to_string()),
+        ("V_DIM", heads.value_width().to_string()),
+    ];
+    Unit { file: "attention_mma.cu", defines }
+}
+
+/// Forms in which attention with tensor cores is compiled: common sizes of heads, and each type.
+pub(crate) fn mma_units() -> Vec<Unit> {
+    let of = |k_type, v_type, dim, value_dim| {
+        mma_unit_of(&Heads { group: 1, kv_heads: 1, dim, value_dim, k_type, v_type, values_in_keys: false })
+    };
+    let sizes = [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)];
+    let sizes = sizes.map(|(k, v)| of(KvType::F16, KvType::F16, k, v));
+    let types = [KvType::Bf16, KvType::Q8_0, KvType::Turbo4, KvType::Turbo3].map(|ty| of(ty, ty, 128, 128));
+    let wide = [KvType::F16, KvType::Q8_0].map(|ty| of(ty, ty, 576, 512));
+    sizes.into_iter().chain(types).chain(wide).collect()
 }
 
 /// Queries that a block computes, and the unit for heads.
@@ -182,14 +234,19 @@ pub(crate) fn units() -> Vec<Unit> {
 }
 
 impl Attend {
-    /// The kernel for an op's heads.
+    /// The kernel for an op's heads; with tensor cores if told so ([`suits_tensor_cores`]). All sources of an op, and all
+    /// steps, should use the same.
     ///
     /// # Errors
     /// If it does not compile.
-    pub fn new(device: &dyn Device, heads: Heads) -> Result<Self, DeviceError> {
+    pub fn new(device: &dyn Device, heads: Heads, tensor_cores: bool) -> Result<Self, DeviceError> {
         let (slots, unit) = unit_of(&heads);
-        let kernel = device.kernel(&unit, "attend")?;
-        Ok(Attend { kernel, heads, slots })
+        let (slots, unit, name) = match (tensor_cores, heads.width() > NARROW) {
+            (false, _) => (slots, unit, "attend"),
+            (true, false) => (MMA_SLOTS, mma_unit_of(&heads), "attend_mma"),
+            (true, true) => (WIDE_SLOTS, mma_unit_of(&heads), "attend_mma"),
+        };
+        Ok(Attend { kernel: device.kernel(&unit, name)?, heads, slots, tensor_cores })
     }
 
     /// Most rows of a tile: rows that see chosen keys stand alone.
@@ -200,6 +257,20 @@ impl Attend {
     /// Blocks of threads that a tile has, for each piece: what tells whether splitting pays.
     pub fn blocks_of_tile(&self) -> u32 {
         self.heads.kv_heads * self.heads.group.div_ceil(self.slots)
+    }
+
+    /// Bytes of shared memory of a block.
+    fn shared(&self) -> u32 {
+        let (keys, values) = (self.heads.width(), self.heads.value_width());
+        if self.tensor_cores {
+            // Keys and values of a block as half floats, and pages and places of two pieces; of wide heads, keys and queries.
+            let block = if keys + values > NARROW { 32 } else { 64 };
+            let entries =
+                if keys > NARROW { (block + self.slots) * (keys + 8) } else { block * (keys + 8 + values + 8) };
+            return entries * 2 + 2 * PIECE * 12;
+        }
+        // Queries, weights, and a page, a place and a number of each key.
+        self.slots * (keys.next_multiple_of(8) + PIECE) * 4 + PIECE * 16
     }
 
     /// Computes the results of a source for the step's rows, in `tiles` tiles.
@@ -217,10 +288,7 @@ impl Attend {
         // The rows of a tile may begin in one piece and end in one more than each of them sees.
         let more = u32::from(keys.window != 0 && self.tile_rows(keys.ids != 0) > 1);
         let pieces = if out.split == 0 { 1 } else { out.pieces + more };
-        let width = self.heads.width().next_multiple_of(8);
-        // Queries, weights, and a page, a place and a number of each key.
-        let shared = (self.slots * (width + PIECE)) * 4 + PIECE * 16;
-        let launch = Launch::new([tiles, pieces, self.blocks_of_tile()], THREADS).shared(shared);
+        let launch = Launch::new([tiles, pieces, self.blocks_of_tile()], THREADS).shared(self.shared());
         device.launch(self.kernel, &launch.arg(*queries).arg(*step).arg(*keys).arg(*out))
     }
 }

@@ -18,14 +18,23 @@ macro_rules! files {
 }
 
 /// What kernel files include.
-pub const HEADERS: &[SourceFile] =
-    files!["attention.cuh", "codebooks.cuh", "common.cuh", "formats.cuh", "linear.cuh", "mma.cuh", "state.cuh",];
+pub const HEADERS: &[SourceFile] = files![
+    "attention.cuh",
+    "codebooks.cuh",
+    "common.cuh",
+    "formats.cuh",
+    "linear.cuh",
+    "mma.cuh",
+    "mma_f16.cuh",
+    "state.cuh",
+];
 
 /// The kernel files: one for each family of kernels.
 pub const FILES: &[SourceFile] = files![
     "activations.cu",
     "assign.cu",
     "attention.cu",
+    "attention_mma.cu",
     "elementwise.cu",
     "embed.cu",
     "float_few.cu",
@@ -75,11 +84,21 @@ impl Unit {
     }
 }
 
+/// Compute capability, times ten, from which on attention uses tensor cores.
+pub const TENSOR_CORES: u32 = 80;
+
 /// Everything that may be compiled for cards of this compute capability, times ten: each file in every form.
 pub fn units(arch: u32) -> Vec<Unit> {
-    const IN_FORMS: &[&str] =
-        &["attention.cu", "embed.cu", "float_few.cu", "float_many.cu", "linear_few.cu", "linear_many.cu"];
-    let plain = FILES.iter().map(|file| file.name).filter(|file| !IN_FORMS.contains(file)).map(Unit::plain);
-    let products = linear::units(arch);
-    plain.chain(attention::units()).chain(recurrent::units()).chain(pool::units()).chain(products).collect()
+    // These need to be told what they are compiled for.
+    const IN_FORMS: &[&str] = &["attention", "embed", "float_", "linear_"];
+    let in_forms = |file: &str| IN_FORMS.iter().any(|start| file.starts_with(start));
+    let plain = FILES.iter().map(|file| file.name).filter(|file| !in_forms(file)).map(Unit::plain);
+    let with_tensor_cores = (arch >= TENSOR_CORES).then(attention::mma_units).into_iter().flatten();
+    plain
+        .chain(attention::units())
+        .chain(with_tensor_cores)
+        .chain(recurrent::units())
+        .chain(pool::units())
+        .chain(linear::units(arch))
+        .collect()
 }

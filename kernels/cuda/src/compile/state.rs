@@ -10,6 +10,7 @@ use crate::{
     device::{Buffer, DeviceError},
     exec::Running,
     pages::{PAGE_ROWS, StateSlot},
+    source::TENSOR_CORES,
     state::{self, PageLayout, Shape, State, Step},
 };
 
@@ -190,7 +191,8 @@ impl Compiling<'_> {
         chosen: Option<(ValueId, usize)>,
         out: ValueId,
     ) -> Fit<KeySource> {
-        let attend = Attend::new(self.around.device.as_ref(), heads).map_err(words)?;
+        let device = self.around.device.as_ref();
+        let attend = Attend::new(device, heads, device.arch() >= TENSOR_CORES).map_err(words)?;
         let rows = self.ir.values[out].rows;
         let (max, tile) = (self.around.max.of(rows), attend.tile_rows(chosen.is_some()));
         if !self.tiles.borrow().contains(&(rows, tile)) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bantam_backend::KvType;
 use bantam_cuda::{
     Buffer, Device,
-    attention::{Attend, Heads, Keys, Merge, Partials, Queries, Rotate, Sight, Source, pieces_of, tiles},
+    attention::{
+        Attend, Heads, Keys, Merge, Partials, Queries, Rotate, Sight, Source, pieces_of, suits_tensor_cores, tiles,
+    },
     state::{NONE, Shape, State},
 };
 use proptest::prelude::*;
@@ -41,6 +43,7 @@ struct Op {
     chosen: Vec<Vec<u32>>,
     sinks: Vec<f32>,
     tokens: Vec<usize>,
+    tensor_cores: bool,
 }
 
 impl Op {
@@ -60,9 +63,16 @@ impl Op {
             chosen: Vec::new(),
             sinks: noise(all, seed + 5),
             tokens: tokens.to_vec(),
+            tensor_cores: false,
         };
         op.choose(seed);
         op
+    }
+
+    /// The same, with tensor cores.
+    fn with_tensor_cores(self) -> Self {
+        assert!(suits_tensor_cores(&self.heads));
+        Op { tensor_cores: true, ..self }
     }
 
     /// Tokens that an id stands for, and ids of a query.
@@ -209,7 +219,7 @@ impl Op {
 
         let (mut buffers, mut results) = (Vec::new(), Vec::new());
         for (heads, keys, most) in &sources {
-            let attend = Attend::new(&**device, *heads).unwrap();
+            let attend = Attend::new(&**device, *heads, self.tensor_cores).unwrap();
             let chosen = keys.ids != 0;
             let most = if chosen { keys.ids_width * keys.block.max(1) + keys.block } else { *most };
             let pieces = if split { pieces_of(most, keys.window) } else { 1 };
@@ -500,5 +510,77 @@ fn a_block_sees_all_of_itself() {
         let beside = Beside { window, block: true, ..Beside::default() };
         // Steps of up to a page, whose rows lie in one.
         Op::new(heads, beside, &[50, 11], i as u64).check(&[10, 20, 23, 35], 1e-4);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn tensor_cores_give_nearly_the_same(
+        (group, kv_heads) in prop::sample::select(vec![(1u32, 2u32), (3, 1), (8, 1), (5, 2)]),
+        tokens in prop::collection::vec(1usize..60, 1..3),
+        (cut, window, sinks) in (0usize..60, prop::sample::select(vec![0usize, 0, 1, 33]), any::<bool>()),
+        lent in any::<bool>(),
+        seed in 0u64..1000,
+    ) {
+        let heads = Heads { group, kv_heads, dim: 32, value_dim: 48, ..PLAIN };
+        let beside = Beside { window, sinks, lent, ..Beside::default() };
+        Op::new(heads, beside, &tokens, seed).with_tensor_cores().check(&[cut, cut + 1], 1e-2);
+    }
+}
+
+#[test]
+fn tensor_cores_take_all_rounded_types_and_common_sizes() {
+    use KvType::*;
+    for (i, (k_type, v_type, dim, value_dim, most)) in [
+        (F16, F16, 80, 80, 1e-2),
+        (Bf16, F16, 64, 32, 5e-2),
+        (Q8_0, Bf16, 96, 64, 5e-2),
+        (Turbo4, Q8_0, 40, 64, 1e-2),
+        (F16, Turbo3, 16, 24, 1e-2),
+        (F16, F16, 256, 16, 1e-2),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let heads = Heads { group: 2, kv_heads: 1, dim, value_dim, k_type, v_type, ..PLAIN };
+        Op::new(heads, Beside::default(), &[75], i as u64).with_tensor_cores().check(&[70, 71], most);
+    }
+}
+
+#[test]
+fn tensor_cores_take_several_pieces_windows_and_many_heads() {
+    for (window, group) in [(0, 2), (257, 2), (40, 70)] {
+        let heads = Heads { group, kv_heads: 1, ..PLAIN };
+        let beside = Beside { window, ..Beside::default() };
+        let tokens = if group > 64 { 66 } else { 540 };
+        let op = Op::new(heads, beside, &[tokens], 5).with_tensor_cores();
+        op.check(&[tokens - 30, tokens - 29], 1e-2);
+    }
+    // Values that are the first entries of the keys, and a block that sees all of itself.
+    let heads = Heads { group: 3, kv_heads: 1, dim: 48, value_dim: 32, values_in_keys: true, ..PLAIN };
+    let beside = Beside { window: 19, block: true, ..Beside::default() };
+    Op::new(heads, beside, &[50], 7).with_tensor_cores().check(&[20, 23], 1e-2);
+}
+
+#[test]
+fn tensor_cores_take_wide_heads_and_chosen_keys() {
+    use KvType::*;
+    for (i, (group, dim, value_dim, ty)) in [(20, 272, 256, F16), (40, 576, 512, Q8_0)].into_iter().enumerate() {
+        let heads = Heads { group, kv_heads: 1, dim, value_dim, k_type: ty, v_type: ty, values_in_keys: true };
+        Op::new(heads, Beside::default(), &[[40, 9][i]], i as u64).with_tensor_cores().check(&[7], 1e-2);
+    }
+    for (i, (block, count, window)) in [(1, 9, 0), (16, 3, 0), (3, 11, 30), (2, 140, 0)].into_iter().enumerate() {
+        let heads = Heads { group: 4, kv_heads: 1, dim: 32, value_dim: 16, ..PLAIN };
+        let beside = Beside { window, select: Some((block, count)), ..Beside::default() };
+        let tokens = if i == 3 { 300 } else { 70 };
+        Op::new(heads, beside, &[tokens], i as u64).with_tensor_cores().check(&[tokens - 30, tokens - 29], 1e-2);
+    }
+    for (stride, ty, count, k_type) in [(4, F16, None, Bf16), (3, Turbo4, Some(5), F16)] {
+        let heads =
+            Heads { group: 12, kv_heads: 1, dim: 32, value_dim: 32, k_type, v_type: k_type, values_in_keys: true };
+        let beside = Beside { window: 20, sinks: true, compressed: Some((stride, ty, count)), ..Beside::default() };
+        Op::new(heads, beside, &[60], 3).with_tensor_cores().check(&[30, 31], 5e-2);
     }
 }

@@ -6,7 +6,7 @@ use bantam_graph::{Attention, Mask, Rows};
 
 use super::{Compiling, Fit, Task, ir::ValueId, narrow, scratch::Use};
 use crate::{
-    attention::{Attend, Heads, Keys, Merge, Partials, Queries, Rotate, Sight, Source, pieces_of},
+    attention::{Attend, Heads, Keys, Merge, Partials, Queries, Rotate, Sight, Source, pieces_of, suits_tensor_cores},
     device::{Buffer, DeviceError},
     exec::Running,
     pages::{PAGE_ROWS, StateSlot},
@@ -110,17 +110,29 @@ impl Compiling<'_> {
         };
         let window = narrow(o.window.unwrap_or(0));
         let chosen = o.select.as_ref().map(|s| Ok::<_, String>((self.id(&s.ids)?, s.block))).transpose()?;
-        let mut sources = vec![self.source(0, heads, From::State { k, v }, sight, window, chosen, out)?];
+        let compressed =
+            o.compressed.as_ref().map(|keys| Ok::<_, String>((keys, self.slot(&keys.state)?))).transpose()?;
+        let of_rows = |slot: &StateSlot| Heads {
+            dim: narrow(slot.dim),
+            k_type: slot.ty,
+            v_type: slot.ty,
+            values_in_keys: true,
+            ..heads
+        };
+        // All sources of an op are computed alike.
+        let tensor_cores = self.around.device.arch() >= TENSOR_CORES
+            && suits_tensor_cores(&heads)
+            && compressed.as_ref().is_none_or(|(_, slot)| suits_tensor_cores(&of_rows(slot)));
+        let mut sources =
+            vec![self.source(0, (heads, tensor_cores), From::State { k, v }, sight, window, chosen, out)?];
         if o.mask == Mask::Block {
             let own = self.own_keys(o, k, v)?;
-            sources.push(self.source(1, heads, own, Sight::Step, 0, None, out)?);
+            sources.push(self.source(1, (heads, tensor_cores), own, Sight::Step, 0, None, out)?);
         }
-        if let Some(compressed) = &o.compressed {
-            let keys = self.slot(&compressed.state)?;
+        if let Some((compressed, keys)) = compressed {
             let sight = if self.is_alias(&compressed.state) { Sight::RowsBefore } else { Sight::Rows };
             let chosen = compressed.select.as_deref().map(|name| Ok::<_, String>((self.id(name)?, 0))).transpose()?;
-            let heads =
-                Heads { dim: narrow(keys.dim), k_type: keys.ty, v_type: keys.ty, values_in_keys: true, ..heads };
+            let heads = (of_rows(&keys), tensor_cores);
             sources.push(self.source(1, heads, From::State { k: keys, v: None }, sight, 0, chosen, out)?);
         }
         if sources.len() > 2 {
@@ -184,15 +196,14 @@ impl Compiling<'_> {
     fn source(
         &self,
         number: usize,
-        heads: Heads,
+        (heads, tensor_cores): (Heads, bool),
         from: From,
         sight: Sight,
         window: u32,
         chosen: Option<(ValueId, usize)>,
         out: ValueId,
     ) -> Fit<KeySource> {
-        let device = self.around.device.as_ref();
-        let attend = Attend::new(device, heads, device.arch() >= TENSOR_CORES).map_err(words)?;
+        let attend = Attend::new(self.around.device.as_ref(), heads, tensor_cores).map_err(words)?;
         let rows = self.ir.values[out].rows;
         let (max, tile) = (self.around.max.of(rows), attend.tile_rows(chosen.is_some()));
         if !self.tiles.borrow().contains(&(rows, tile)) {

@@ -41,11 +41,11 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Progress {
     /// Its tokens.
-    total: usize,
+    pub(crate) total: usize,
     /// Of these, found in the cache.
-    cache: usize,
+    pub(crate) cache: usize,
     /// Of these, computed or found so far.
-    processed: usize,
+    pub(crate) processed: usize,
 }
 
 /// Time between two words about it.

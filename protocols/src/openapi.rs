@@ -156,12 +156,13 @@ fn schemas() -> Value {
         "tools": tools, "tool_choice": {"type": "object"}, "thinking": {"type": "object"}, "stream": {"type": "boolean"},
         "temperature": {"type": "number", "minimum": 0}, "top_p": {"type": "number", "minimum": 0, "maximum": 1},
         "top_k": {"type": "integer"}, "stop_sequences": {"type": "array", "items": {"type": "string"}},
+        "prefill_progress": {"type": "boolean"},
     });
     let response = json!({
         "input": {"type": ["string", "array"]}, "instructions": {"type": ["string", "null"]}, "tools": tools,
         "max_output_tokens": {"type": ["integer", "null"], "minimum": 1}, "previous_response_id": {"type": ["string", "null"]},
         "store": {"type": ["boolean", "null"]}, "stream": {"type": ["boolean", "null"]}, "reasoning": {"type": ["object", "null"]},
-        "text": {"type": ["object", "null"]}, "temperature": {"type": ["number", "null"]},
+        "text": {"type": ["object", "null"]}, "temperature": {"type": ["number", "null"]}, "prefill_progress": {"type": "boolean"},
     });
     let object = |required: &[&str], properties: Value| json!({"type": "object", "required": required, "properties": properties});
     json!({

@@ -90,6 +90,19 @@ def whole_and_streamed():
     assert raw[-3:] == ["content_block_stop", "message_delta", "message_stop"], raw
 
 
+def progress():
+    """Of a long prompt, which the SDK passes over or tells, and in no case stumbles on."""
+    long = [{"role": "user", "content": "hello " * 1200}]
+    sampling = GREEDY | {"prefill_progress": True}
+    with client.messages.stream(model=MODEL, max_tokens=8, messages=long, extra_body=sampling) as stream:
+        names = [event.type for event in stream]
+        final = stream.get_final_message()
+    assert names[0] == "message_start" and names[-1] == "message_stop", names
+    assert final.stop_reason in ("end_turn", "max_tokens"), final
+    raw = [event.type for event in create(sampling=sampling, messages=long, max_tokens=8, stream=True)]
+    assert raw[0] == "message_start" and raw[-1] == "message_stop", raw
+
+
 def counting():
     counted = client.messages.count_tokens(model=MODEL, messages=ASK, system="Be brief.")
     usage = create(system="Be brief.").usage
@@ -164,7 +177,7 @@ def leaving():
 def main():
     listed = client.models.list().data[0]
     assert (listed.type, client.models.retrieve(MODEL).id) == ("model", MODEL) and listed.created_at
-    checks = [whole_and_streamed, counting, options, conversation, refusals, leaving]
+    checks = [whole_and_streamed, progress, counting, options, conversation, refusals, leaving]
     if takes_tools():
         checks.append(tools)
     for check in checks:

@@ -78,6 +78,17 @@ def whole_and_streamed():
     assert "".join(texts) == final.output_text and final.status == "completed"
 
 
+def progress():
+    """Of a long prompt, in events that the SDK does not know, and does not stumble on."""
+    asked = {"input": "hello " * 1200, "max_output_tokens": 16, "extra_body": {"prefill_progress": True}}
+    raw = list(create(stream=True, **asked))
+    assert [event.sequence_number for event in raw] == list(range(len(raw)))
+    assert raw[-1].type == f"response.{raw[-1].response.status}", raw[-1]
+    with client.responses.stream(model=MODEL, **asked) as stream:
+        names = [event.type for event in stream]
+    assert names[0] == "response.created" and names[-1] in ("response.completed", "response.incomplete"), names
+
+
 def options():
     told = create(
         top_p=0.9, include=["message.output_text.logprobs", "reasoning.encrypted_content"], top_logprobs=2,
@@ -195,7 +206,7 @@ def refusals():
 
 
 def main():
-    checks = [whole_and_streamed, options, kept, background, cancelled_stream, conversation, refusals]
+    checks = [whole_and_streamed, progress, options, kept, background, cancelled_stream, conversation, refusals]
     if takes_tools():
         checks.append(tools)
     for check in checks:

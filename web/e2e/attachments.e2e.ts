@@ -48,7 +48,7 @@ it.each([
     await context.close();
 });
 
-it("takes what is dropped and pasted, and says why it does not take an image", async () => {
+it("takes what is dropped and pasted, and says where an image was dropped why it is not taken", async () => {
     const { page, context, complaints } = await open(browser, server.url);
     const transfer = await page.evaluateHandle(() => {
         const data = new DataTransfer();
@@ -56,10 +56,16 @@ it("takes what is dropped and pasted, and says why it does not take an image", a
         data.items.add(new File(["x"], "hen.png", { type: "image/png" }));
         return data;
     });
+    // Anywhere on the page: the browser would leave it for the file.
+    await page.getByRole("main").dispatchEvent("drop", { dataTransfer: transfer });
     const composer = page.getByRole("region", { name: "Write a message" });
-    await composer.dispatchEvent("drop", { dataTransfer: transfer });
-    await page.getByRole("list", { name: "Attached" }).getByText("main.rs").waitFor();
-    await page.getByText("hen.png is an image, and this model does not see.").waitFor();
+    await composer.getByRole("list", { name: "Attached" }).getByText("main.rs").waitFor();
+    const refused = composer
+        .getByRole("alert")
+        .getByText("hen.png is an image, and the model that is loaded sees none.");
+    await refused.waitFor();
+    await composer.getByRole("button", { name: "Dismiss" }).click();
+    await refused.waitFor({ state: "detached" });
     await page.evaluate((text) => navigator.clipboard.writeText(text), "long ".repeat(3000));
     await message(page).press("ControlOrMeta+v");
     await page.getByRole("list", { name: "Attached" }).getByText("pasted.txt").waitFor();

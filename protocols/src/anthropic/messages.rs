@@ -31,7 +31,7 @@ pub(crate) async fn create(
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     let resident = app.model()?;
-    let MessagesRequest { model, stream, default_budget, mut request } = MessagesRequest::read(&body)?;
+    let MessagesRequest { model, stream, progress, default_budget, mut request } = MessagesRequest::read(&body)?;
     app.check_model(model, &resident)?;
     if let Prompt::Chat(chat) = &mut request.prompt {
         settle_thinking(chat, &resident);
@@ -41,7 +41,7 @@ pub(crate) async fn create(
     }
     let stamp = Stamp::new(&resident.name);
     let answer = app.submit(ENDPOINT, arrival, request).await.map_err(|error| error.in_names(&NAMES))?;
-    let answer = answer.known_as(&app.live, &stamp.id);
+    let answer = answer.known_as(&app.live, &stamp.id).with_progress(progress, &app.engine);
     if stream {
         let told = MessageStream::new(stamp, arrival.id(), answer.prompt_tokens());
         return Ok(answer.stream(told, app.sse_keepalive));

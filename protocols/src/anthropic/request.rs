@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::conversation::conversation;
 use super::tools::Tools;
 use crate::fields::{Field, FieldError, Fields};
+use crate::openai::options;
 
 /// Most texts that may end a generation.
 const MAX_STOPS: usize = 64;
@@ -19,6 +20,8 @@ const MAX_DEFAULT_BUDGET: usize = 2048;
 pub(super) struct MessagesRequest<'a> {
     pub(super) model: Option<&'a str>,
     pub(super) stream: bool,
+    /// Whether a stream tells how far the prompt is.
+    pub(super) progress: bool,
     /// Most tokens that are thought where neither the client nor the server has a limit, so that an answer comes.
     pub(super) default_budget: usize,
     pub(super) request: Request,
@@ -43,6 +46,7 @@ impl<'a> MessagesRequest<'a> {
         Ok(MessagesRequest {
             model: fields.text("model")?,
             stream: fields.flag("stream")?.unwrap_or(false),
+            progress: options::progress(&fields)?,
             default_budget: (max_tokens / 2).clamp(1, MAX_DEFAULT_BUDGET),
             request,
         })

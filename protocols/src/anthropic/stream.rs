@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::errors::body;
 use super::wire::{End, Signature, Stamp, new_id, usage, usage_so_far};
-use crate::answer::{Frame, Frames};
+use crate::answer::{Frame, Frames, Progress};
 use crate::error::ApiError;
 
 /// A message under way.
@@ -120,6 +120,13 @@ impl Frames for MessageStream {
 
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
         vec![Frame::Event("error", body(error, &self.request_id).to_string())]
+    }
+
+    /// In an event that clients pass over whatever it holds.
+    fn progress(&mut self, progress: Progress) -> Vec<Frame> {
+        let mut told = self.begin(progress.cache);
+        told.push(event("ping", json!({ "prompt_progress": progress })));
+        told
     }
 
     fn waiting(&mut self) -> Vec<Frame> {

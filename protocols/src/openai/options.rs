@@ -29,14 +29,19 @@ impl Delivery {
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, FieldError> {
         let options = fields.object("stream_options")?;
         let include_usage = options.map(|o| o.flag("include_usage")).transpose()?.flatten();
-        // The second is llama.cpp's name for it.
-        let progress = fields.flag("prefill_progress")?.or(fields.flag("return_progress")?);
         Ok(Delivery {
             stream: fields.flag("stream")?.unwrap_or(false),
             include_usage: include_usage.unwrap_or(false),
-            progress: progress.unwrap_or(false),
+            progress: progress(fields)?,
         })
     }
+}
+
+/// Whether a stream is to tell how far the prompt is, in every protocol.
+pub(crate) fn progress(fields: &Fields<'_>) -> Result<bool, FieldError> {
+    // The second is llama.cpp's name for it.
+    let wanted = fields.flag("prefill_progress")?.or(fields.flag("return_progress")?);
+    Ok(wanted.unwrap_or(false))
 }
 
 /// How many answers are asked for.

@@ -47,6 +47,7 @@ pub(crate) async fn create(
     let object = begun(&new_id("resp"), &asked, &resident);
     let answer = app.submit(ENDPOINT, arrival, asked.request).await.map_err(|error| error.in_names(&NAMES))?;
     let answer = answer.known_as(&app.live, object["id"].as_str().unwrap_or_default());
+    let answer = answer.with_progress(asked.progress, &app.engine);
     let (answer, place) = match asked.store {
         true => {
             let (place, stopped) = Store::open(&app.responses, &object, asked.history, asked.input);

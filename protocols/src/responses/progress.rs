@@ -8,7 +8,7 @@ use super::object::End;
 use super::output::{Item, input, logprobs, text_part};
 use super::request::Telling;
 use super::store::Place;
-use crate::answer::{Frame, Frames};
+use crate::answer::{Frame, Frames, Progress as PromptProgress};
 use crate::error::ApiError;
 
 /// A response under way.
@@ -222,6 +222,11 @@ impl Frames for Progress {
 
     fn started(&mut self, _: usize) -> Vec<Frame> {
         Vec::new()
+    }
+
+    /// In an event of its own, which only those see who ask for it.
+    fn progress(&mut self, progress: PromptProgress) -> Vec<Frame> {
+        vec![self.event("response.prompt_progress", &json!({ "prompt_progress": progress }))]
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Frame> {

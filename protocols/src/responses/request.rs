@@ -20,6 +20,8 @@ pub(super) struct ResponsesRequest<'a> {
     pub(super) fields: Fields<'a>,
     pub(super) model: Option<&'a str>,
     pub(super) stream: bool,
+    /// Whether a stream tells how far the prompt is.
+    pub(super) progress: bool,
     pub(super) background: bool,
     /// Whether the response is kept.
     pub(super) store: bool,
@@ -73,6 +75,7 @@ impl<'a> ResponsesRequest<'a> {
         Ok(ResponsesRequest {
             model: fields.text("model")?,
             stream: fields.flag("stream")?.unwrap_or(false),
+            progress: options::progress(&fields)?,
             background: fields.flag("background")?.unwrap_or(false),
             store: fields.flag("store")?.unwrap_or(true),
             fields,

@@ -14,6 +14,7 @@ mod lifecycle;
 mod limits;
 mod load;
 mod metrics;
+mod progress;
 mod refusals;
 mod responses;
 mod script;

@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::Duration;
 
 use bantam_backend::{Program, StateGroup, Step, StepError, Trace};
 use bantam_gguf::GgufFile;
@@ -10,18 +12,30 @@ use bantam_graph::StateKind;
 use bantam_runtime::engine::{Engine, EngineConfig};
 use bantam_text::{Specials, Tokenizer, TokenizerSpec};
 
-/// What is said next.
+/// What is said next, and how fast is read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Script(Arc<Mutex<Vec<u32>>>);
+pub(crate) struct Script(Arc<Mutex<Said>>);
+
+#[derive(Debug, Default)]
+struct Said {
+    /// Backwards.
+    tokens: Vec<u32>,
+    /// What a token of a prompt takes.
+    reading: Duration,
+}
 
 impl Script {
     fn set(&self, mut tokens: Vec<u32>) {
         tokens.reverse();
-        *self.0.lock().unwrap() = tokens;
+        self.0.lock().unwrap().tokens = tokens;
     }
 
     fn next(&self) -> Option<u32> {
-        self.0.lock().unwrap().pop()
+        self.0.lock().unwrap().tokens.pop()
+    }
+
+    fn reading(&self) -> Duration {
+        self.0.lock().unwrap().reading
     }
 }
 
@@ -57,6 +71,8 @@ impl Program for Actor {
     }
 
     fn run(&mut self, step: &Step) -> Result<(), StepError> {
+        let prompt: usize = step.sequences.iter().map(|sequence| sequence.rows).filter(|rows| *rows > 1).sum();
+        sleep(self.script.reading() * prompt as u32);
         self.logits.clear();
         for _ in &step.logit_rows {
             let next = self.script.next().unwrap_or(self.end) as usize;
@@ -122,5 +138,10 @@ impl Acting {
             "the vocabulary can spell it"
         );
         self.script.set(tokens);
+    }
+
+    /// Has each token of a prompt take so long.
+    pub(crate) fn read_slowly(&self, token: Duration) {
+        self.script.0.lock().unwrap().reading = token;
     }
 }

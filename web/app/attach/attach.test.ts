@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { htmlToMarkdown } from "./html";
-import { AttachError, readAttachment } from "./read";
+import { fitted, LONGEST } from "./image";
+import { AttachError } from "./problem";
+import { readAttachment } from "./read";
 import { table } from "./sheet";
 
 const read = (content: BlobPart, name: string, type = "") =>
@@ -15,9 +17,19 @@ describe("readAttachment", () => {
 
     it("says why it does not read others", async () => {
         await expect(read(Uint8Array.of(0, 1, 2), "x.bin")).rejects.toThrow(/cannot read/);
-        await expect(read("x", "p.png", "image/png")).rejects.toThrow(/does not see/);
+        await expect(read("x", "p.png", "image/png")).rejects.toThrow(/sees none\. Describe it/);
+        expect(await read("<svg/>", "p.svg", "image/svg+xml")).toMatchObject({ kind: "file", text: "<svg/>" });
         await expect(read("  \n", "e.txt")).rejects.toThrow(/no text/);
         await expect(read("%PDF-nonsense", "x.pdf")).rejects.toThrow(AttachError);
+    });
+});
+
+describe("fitted", () => {
+    it("keeps the shape, and what is small enough", () => {
+        expect(fitted({ width: LONGEST, height: 7 })).toEqual({ width: LONGEST, height: 7 });
+        expect(fitted({ width: 3 * LONGEST, height: 300 })).toEqual({ width: LONGEST, height: 100 });
+        expect(fitted({ width: 600, height: 2 * LONGEST })).toEqual({ width: 300, height: LONGEST });
+        expect(fitted({ width: 100_000, height: 1 })).toEqual({ width: LONGEST, height: 1 });
     });
 });
 

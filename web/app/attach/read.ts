@@ -1,16 +1,13 @@
 /** Files become texts or images in the browser; nothing is uploaded. The parsers are loaded when a file first wants them. */
 
 import type { FilePart, ImagePart } from "../db/types";
+import { AttachError } from "./problem";
 
 /** Bytes of a file beyond which it is not read. */
 export const LARGEST = 50 * 1024 * 1024;
 
-/** Why a file cannot be attached, in words for the person. */
-export class AttachError extends Error {
-    override name = "AttachError";
-}
-
-const IMAGES = /^image\/(?:png|jpeg|webp|gif|bmp)$/;
+/** Pictures of points; SVG is text, and read as such. */
+const IMAGES = /^image\/(?!svg)/;
 const WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 const EXCEL = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
 
@@ -25,8 +22,13 @@ export async function readAttachment(file: File, { vision }: ReadOptions): Promi
     }
     const name = file.name.toLowerCase();
     if (IMAGES.test(file.type)) {
-        if (!vision) throw new AttachError(`${file.name} is an image, and this model does not see.`);
-        return { kind: "image", name: file.name, url: await dataUrl(file) };
+        if (!vision) {
+            throw new AttachError(
+                `${file.name} is an image, and the model that is loaded sees none. Describe it in words, or attach its text.`,
+            );
+        }
+        const { readImage } = await import("./image");
+        return readImage(file);
     }
     const text = (await extract(file, name)).replace(/\r\n?/g, "\n").trim();
     if (text === "") throw new AttachError(`${file.name} has no text in it.`);
@@ -68,15 +70,6 @@ async function decode(file: File): Promise<string> {
         // Old files of one byte a character are still text.
         return new TextDecoder("windows-1252").decode(bytes);
     }
-}
-
-function dataUrl(file: File): Promise<string> {
-    return new Promise((resolve, reject) => {
-        const reader = new FileReader();
-        reader.onload = () => resolve(String(reader.result));
-        reader.onerror = () => reject(new AttachError(`${file.name} could not be read.`));
-        reader.readAsDataURL(file);
-    });
 }
 
 export interface ToExtractor {

@@ -1,23 +1,16 @@
-import { ArrowUp, FileText, Paperclip, Square, X } from "lucide-react";
-import {
-    type ClipboardEvent,
-    type DragEvent,
-    type KeyboardEvent,
-    memo,
-    type ReactNode,
-    useEffect,
-    useRef,
-    useState,
-} from "react";
+import { ArrowUp, Paperclip, Square } from "lucide-react";
+import { type ClipboardEvent, type KeyboardEvent, memo, type ReactNode, useEffect, useRef, useState } from "react";
 import { countTokens } from "../api/tokens";
-import { AttachError, readAttachment } from "../attach/read";
+import { AttachError } from "../attach/problem";
+import { readAttachment } from "../attach/read";
 import type { Part } from "../db/types";
 import { Button, IconButton } from "../ui/Button";
 import { classes } from "../ui/classes";
 import { formatCount, formatFigure, plural } from "../ui/format";
-import { toast } from "../ui/toasts";
+import { Attachments, Refused } from "./Attachments";
 import styles from "./Composer.module.css";
 import { type Attachment, type Draft, keepDraft, loadDraft } from "./drafts";
+import { useFileDrop } from "./useFileDrop";
 
 interface ComposerProps {
     /** Names the draft: a conversation, or that of a new one. */
@@ -45,7 +38,7 @@ export const Composer = memo(function Composer(props: ComposerProps) {
     const { draftKey, vision, busy, onSend, onStop, onEditLast } = props;
     const [draft, setDraft] = useState<Draft>(() => loadDraft(draftKey));
     const [reading, setReading] = useState(0);
-    const [over, setOver] = useState(false);
+    const [refused, setRefused] = useState<readonly string[]>([]);
     const field = useRef<HTMLTextAreaElement>(null);
     const picker = useRef<HTMLInputElement>(null);
     useKeptDraft(draftKey, draft);
@@ -60,13 +53,16 @@ export const Composer = memo(function Composer(props: ComposerProps) {
         const said: Part[] = draft.text.trim() ? [{ kind: "text", text: draft.text.trim() }] : [];
         onSend([...draft.attachments, ...said]);
         setDraft({ text: "", attachments: [] });
+        setRefused([]);
     };
     const attach = async (files: readonly File[]) => {
         setReading((n) => n + files.length);
+        setRefused([]);
         for (const file of files) {
             const read = await readOne(file, vision);
             setReading((n) => n - 1);
-            if (read) setDraft((draft) => ({ ...draft, attachments: [...draft.attachments, read] }));
+            if (typeof read === "string") setRefused((others) => [...others, read]);
+            else setDraft((draft) => ({ ...draft, attachments: [...draft.attachments, read] }));
         }
     };
     const keys = (event: KeyboardEvent<HTMLTextAreaElement>) => {
@@ -92,23 +88,10 @@ export const Composer = memo(function Composer(props: ComposerProps) {
             void attach([new File([text], "pasted.txt", { type: "text/plain" })]);
         }
     };
-    const drop = (event: DragEvent) => {
-        event.preventDefault();
-        setOver(false);
-        void attach([...event.dataTransfer.files]);
-    };
+    const over = useFileDrop((files) => void attach(files));
     return (
-        <section
-            aria-label="Write a message"
-            className={classes(styles.composer, over && styles.over)}
-            onDragOver={(event) => {
-                if (!event.dataTransfer.types.includes("Files")) return;
-                event.preventDefault();
-                setOver(true);
-            }}
-            onDragLeave={() => setOver(false)}
-            onDrop={drop}
-        >
+        <section aria-label="Write a message" className={classes(styles.composer, over && styles.over)}>
+            <Refused reasons={refused} onClose={() => setRefused([])} />
             <Attachments
                 attachments={draft.attachments}
                 reading={reading}
@@ -185,7 +168,8 @@ function useKeptDraft(key: string, draft: Draft): void {
     }, [key]);
 }
 
-async function readOne(file: File, vision: boolean): Promise<Attachment | undefined> {
+/** The file as it is attached, or why it is not. */
+async function readOne(file: File, vision: boolean): Promise<Attachment | string> {
     try {
         const read = await readAttachment(file, { vision });
         if (read.kind === "image") return read;
@@ -193,40 +177,9 @@ async function readOne(file: File, vision: boolean): Promise<Attachment | undefi
         const tokens = await countTokens(read.text).catch(() => undefined);
         return { ...read, ...(tokens !== undefined && { tokens }) };
     } catch (failure) {
-        const why = failure instanceof AttachError ? failure.message : `${file.name} could not be read.`;
-        toast(why, { tone: "bad" });
-        return undefined;
+        if (failure instanceof AttachError) return failure.message;
+        return `${file.name} could not be read. Attach it once more, or another.`;
     }
-}
-
-interface AttachmentsProps {
-    attachments: readonly Attachment[];
-    reading: number;
-    onRemove: (attachment: Attachment) => void;
-}
-
-function Attachments({ attachments, reading, onRemove }: AttachmentsProps) {
-    if (attachments.length + reading === 0) return null;
-    return (
-        <ul className={styles.attachments} aria-label="Attached">
-            {attachments.map((one, index) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: two files may be the same.
-                <li key={index} className={styles.attachment}>
-                    {one.kind === "image" ? (
-                        <img src={one.url} alt="" className={styles.thumb} />
-                    ) : (
-                        <FileText size={15} aria-hidden />
-                    )}
-                    <span className={styles.name}>{one.name}</span>
-                    {one.kind === "file" && one.tokens !== undefined && (
-                        <span className={styles.size}>{plural(one.tokens, "token")}</span>
-                    )}
-                    <IconButton label={`Remove ${one.name}`} icon={X} small onClick={() => onRemove(one)} />
-                </li>
-            ))}
-            {reading > 0 && <li className={styles.attachment}>Reading {plural(reading, "file")}…</li>}
-        </ul>
-    );
 }
 
 /** Tokens of what is about to be sent. Counted when the person pauses. */

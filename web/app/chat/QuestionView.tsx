@@ -1,7 +1,7 @@
 import { FileText, Pencil, Trash2 } from "lucide-react";
 import { memo, useState } from "react";
 import { textOf } from "../db/text";
-import type { FilePart, Message } from "../db/types";
+import type { FilePart, ImagePart, Message } from "../db/types";
 import { Markdown } from "../markdown/Markdown";
 import { Button, IconButton } from "../ui/Button";
 import { CopyButton } from "../ui/CopyButton";
@@ -60,23 +60,38 @@ export const QuestionView = memo(function QuestionView({
 });
 
 function Attached({ message }: { message: Message }) {
-    const [shown, setShown] = useState<FilePart>();
+    const [shown, setShown] = useState<FilePart | ImagePart>();
     const files = message.parts.filter((part) => part.kind === "file");
     const images = message.parts.filter((part) => part.kind === "image");
     if (files.length + images.length === 0) return null;
+    const close = () => setShown(undefined);
     return (
         <div className={styles.attached}>
-            {images.map((image) => (
-                <img key={image.name + image.url.length} src={image.url} alt={image.name} className={styles.image} />
+            {images.map((image, index) => (
+                <button
+                    // biome-ignore lint/suspicious/noArrayIndexKey: parts of a message keep their places.
+                    key={index}
+                    type="button"
+                    className={styles.thumbnail}
+                    onClick={() => setShown(image)}
+                >
+                    <img src={image.url} alt={image.name} />
+                </button>
             ))}
-            {files.map((file) => (
-                <Button key={file.name + file.size} icon={FileText} onClick={() => setShown(file)}>
+            {files.map((file, index) => (
+                // biome-ignore lint/suspicious/noArrayIndexKey: as above.
+                <Button key={index} icon={FileText} onClick={() => setShown(file)}>
                     {file.name}
                     <span className="muted">{formatBytes(file.size)}</span>
                 </Button>
             ))}
-            {shown && (
-                <Dialog title={shown.name} shape="wide" onClose={() => setShown(undefined)}>
+            {shown?.kind === "image" && (
+                <Dialog title={shown.name} shape="wide" onClose={close}>
+                    <img src={shown.url} alt={shown.name} className={styles.image} />
+                </Dialog>
+            )}
+            {shown?.kind === "file" && (
+                <Dialog title={shown.name} shape="wide" onClose={close}>
                     <p className="muted">
                         {plural(shown.text.length, "character")} as the model reads them
                         {shown.tokens !== undefined && `, ${plural(shown.tokens, "token")}`}

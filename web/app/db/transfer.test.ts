@@ -115,6 +115,7 @@ describe("Markdown", () => {
     it("tells the shown branch, with fences that what is in them cannot end", async () => {
         const text = await exportMarkdown(await made());
         expect(text).toContain("# What?\n\n## System\n\nBe brief.\n\n## You\n\nFile: a.txt\n\n````\n```in```\n````");
+        expect(text).toContain("![p.png](data:image/png;base64,AA==)");
         expect(text).toContain("<summary>Thinking</summary>\n\nHm.");
         expect(text).toContain("Call of `f`:\n\n```json\n{}\n```");
         expect(text).toContain("`f` gave:\n\n```\n42\n```");

@@ -65,7 +65,7 @@ function partMarkdown(part: Part): string {
         case "result":
             return `\`${part.name}\` gave:\n\n${fence(part.content)}`;
         case "image":
-            return `Image: ${part.name}`;
+            return `![${part.name.replace(/[[\]\\]/g, "\\$&")}](${part.url})`;
         case "file":
             return `File: ${part.name}\n\n${fence(part.text)}`;
     }

@@ -4,7 +4,19 @@ import { ApiError, errorFrom } from "../api/errors";
 import type { SseFrame } from "../api/sse";
 import { textOf } from "../db/text";
 import type { Message, Usage } from "../db/types";
-import { count, type Json, knobsFor, list, pull, record, spoken, text, userText } from "./common";
+import {
+    count,
+    type Json,
+    knobsFor,
+    list,
+    userContent as listed,
+    progress,
+    pull,
+    record,
+    spoken,
+    text,
+    userText,
+} from "./common";
 import type { AnswerEvent, Ask, Protocol, Reader } from "./types";
 
 export const chat: Protocol = {
@@ -60,12 +72,12 @@ function message(message: Message): Json[] {
 }
 
 function userContent({ parts }: Message): string | Json[] {
-    const images = parts.filter((part) => part.kind === "image");
-    if (images.length === 0) return userText(parts);
-    return [
-        ...images.map((image) => ({ type: "image_url", image_url: { url: image.url } })),
-        { type: "text", text: userText(parts) },
-    ];
+    if (!parts.some((part) => part.kind === "image")) return userText(parts);
+    return listed(
+        parts,
+        (url) => ({ type: "image_url", image_url: { url } }),
+        (text) => ({ type: "text", text }),
+    );
 }
 
 function assistant({ parts }: Message): Json {
@@ -115,11 +127,7 @@ class ChatReader implements Reader {
             this.begun = true;
             events.push({ kind: "begun", id: text(chunk.id) });
         }
-        const progress = record(chunk.prompt_progress);
-        if (typeof progress.total === "number") {
-            const [done, total, cached] = [progress.processed, progress.total, progress.cache].map(count);
-            events.push({ kind: "progress", done: done ?? 0, total: total ?? 0, cached: cached ?? 0 });
-        }
+        events.push(...progress(chunk));
         for (const choice of list(chunk.choices)) this.choice(record(choice), events);
         if (chunk.usage) events.push({ kind: "usage", usage: usageFrom(record(chunk.usage)) });
         return events;

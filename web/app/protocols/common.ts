@@ -1,6 +1,7 @@
 import type { FilePart, Message, Part } from "../db/types";
 import { knobs } from "../settings/knobs";
 import type { KnobValue, ProtocolName, Settings } from "../settings/settings";
+import type { AnswerEvent } from "./types";
 
 export type Json = Record<string, unknown>;
 
@@ -32,6 +33,17 @@ export function userText(parts: readonly Part[]): string {
     return [...files, ...said].filter((text) => text !== "").join("\n\n");
 }
 
+/** What a person said as a list: images, each as a protocol has it, before the words about them. */
+export function userContent(
+    parts: readonly Part[],
+    image: (url: string) => Json,
+    words: (text: string) => Json,
+): Json[] {
+    const images = parts.filter((part) => part.kind === "image").map((part) => image(part.url));
+    const text = userText(parts);
+    return text === "" && images.length > 0 ? images : [...images, words(text)];
+}
+
 /** Arguments of a call as an object, as some protocols want them. What was cut off is none. */
 export function parsedArguments(json: string): Json {
     try {
@@ -56,6 +68,13 @@ export function pull(told: Map<string, KnobValue>, name: string): KnobValue | un
     const value = told.get(name);
     told.delete(name);
     return value;
+}
+
+/** How far the prompt is, where an event tells. */
+export function progress(event: Json): AnswerEvent[] {
+    const { total, processed, cache } = record(event.prompt_progress);
+    if (typeof total !== "number") return [];
+    return [{ kind: "progress", done: count(processed), total, cached: count(cache) }];
 }
 
 /** Messages that say something. An answer that failed before its first word is passed over. */

@@ -4,7 +4,18 @@ import { errorFrom } from "../api/errors";
 import type { SseFrame } from "../api/sse";
 import type { Message, Usage } from "../db/types";
 import { parse } from "./chat";
-import { count, type Json, knobsFor, parsedArguments, pull, record, spoken, text, userText } from "./common";
+import {
+    count,
+    type Json,
+    knobsFor,
+    parsedArguments,
+    progress,
+    pull,
+    record,
+    spoken,
+    text,
+    userContent,
+} from "./common";
 import type { AnswerEvent, Ask, Protocol, Reader } from "./types";
 
 export const messages: Protocol = {
@@ -55,6 +66,7 @@ function body(ask: Ask): Json {
             }),
         }),
         stream: true,
+        prefill_progress: true,
     };
 }
 
@@ -70,10 +82,7 @@ function message(message: Message): Json {
 }
 
 function content({ role, parts }: Message): Json[] {
-    if (role === "user") {
-        const images = parts.filter((part) => part.kind === "image").map((part) => image(part.url));
-        return [...images, { type: "text", text: userText(parts) }];
-    }
+    if (role === "user") return userContent(parts, image, (text) => ({ type: "text", text }));
     return parts.map(block).filter((block) => block !== undefined);
 }
 
@@ -131,6 +140,8 @@ class MessagesReader implements Reader {
                     { kind: "usage", usage: this.usage(record(event.usage)) },
                 ];
             }
+            case "ping":
+                return progress(event);
             case "message_stop":
                 this.ended = true;
                 return [];

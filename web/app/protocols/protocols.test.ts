@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "../api/errors";
-import type { Message, Part } from "../db/types";
+import type { ImagePart, Message, Part } from "../db/types";
 import { plainSettings, type Settings } from "../settings/settings";
 import { calls, joined, replay } from "../testing/frames";
 import { protocols } from ".";
@@ -53,6 +53,19 @@ describe.each(all)("$title", (protocol: Protocol) => {
         expect(() => protocol.reader().read({ event: "message", data: "{" })).toThrow(ApiError);
     });
 
+    it("asks how far the prompt is and tells what it is told", () => {
+        expect(protocol.body(ask({}))).toMatchObject({ stream: true, prefill_progress: true });
+        // As the server writes them.
+        const told = { prompt_progress: { total: 900, cache: 100, processed: 400 } };
+        const frames = {
+            chat: { id: "chatcmpl-1", choices: [], ...told },
+            messages: { type: "ping", ...told },
+            responses: { type: "response.prompt_progress", sequence_number: 2, ...told },
+        };
+        const events = protocol.reader().read({ event: "message", data: JSON.stringify(frames[protocol.name]) });
+        expect(events).toContainEqual({ kind: "progress", done: 400, total: 900, cached: 100 });
+    });
+
     it("sends the text of files and what tools gave back", () => {
         const body = JSON.stringify(protocol.body(ask({})));
         expect(body).toContain('<file name=\\"a.txt\\">\\nin the file\\n</file>');
@@ -70,15 +83,14 @@ describe.each(all)("$title", (protocol: Protocol) => {
     });
 });
 
-function ask(settings: Partial<Settings>): Ask {
+const question: Part[] = [
+    { kind: "file", name: "a.txt", size: 3, text: "in the file" },
+    { kind: "text", text: "Weather?" },
+];
+
+function ask(settings: Partial<Settings>, said = question): Ask {
     const parts: [Message["role"], Part[]][] = [
-        [
-            "user",
-            [
-                { kind: "file", name: "a.txt", size: 3, text: "in the file" },
-                { kind: "text", text: "Weather?" },
-            ],
-        ],
+        ["user", said],
         ["assistant", [{ kind: "call", id: "call_1", name: "weather", arguments: '{"city":"Bern"}' }]],
         ["tool", [{ kind: "result", callId: "call_1", name: "weather", content: "sunny" }]],
         ["assistant", []],
@@ -120,11 +132,57 @@ describe("where protocols differ", () => {
         expect(protocols.messages.body(ask({}))).toMatchObject({ max_tokens: 4096 });
     });
 
+    it("messages have signs of life, which tell nothing", () => {
+        const sign = JSON.stringify({ type: "ping" });
+        expect(protocols.messages.reader().read({ event: "ping", data: sign })).toEqual([]);
+    });
+
     it("no thinking is said in each one's way", () => {
         const off = ask({ knobs: { reasoning_effort: "none" } });
         expect(protocols.chat.body(off)).toMatchObject({ reasoning_effort: "none" });
         expect(protocols.responses.body(off)).toMatchObject({ reasoning: { effort: "none" } });
         expect(protocols.messages.body(off)).toMatchObject({ thinking: { type: "disabled" } });
+    });
+
+    const png: ImagePart = { kind: "image", name: "a.png", url: "data:image/png;base64,iVBORw0KGgo=" };
+    const jpeg: ImagePart = { kind: "image", name: "b.jpg", url: "data:image/jpeg;base64,/9j/4A==" };
+
+    it.each([
+        ["with words", [png, ...question, jpeg], true],
+        ["alone", [png, jpeg], false],
+    ])("images are told in each one's way, before the words about them: %s", (_, said: Part[], words: boolean) => {
+        const text = '<file name="a.txt">\nin the file\n</file>\n\nWeather?';
+        const first = (name: "chat" | "responses" | "messages", list: string) =>
+            (protocols[name].body(ask({}, said))[list] as Record<string, unknown>[])[0];
+        expect(first("chat", "messages")).toEqual({
+            role: "user",
+            content: [
+                { type: "image_url", image_url: { url: png.url } },
+                { type: "image_url", image_url: { url: jpeg.url } },
+                ...(words ? [{ type: "text", text }] : []),
+            ],
+        });
+        expect(first("responses", "input")).toEqual({
+            type: "message",
+            role: "user",
+            content: [
+                { type: "input_image", image_url: png.url, detail: "auto" },
+                { type: "input_image", image_url: jpeg.url, detail: "auto" },
+                ...(words ? [{ type: "input_text", text }] : []),
+            ],
+        });
+        const source = (media_type: string, data: string) => ({
+            type: "image",
+            source: { type: "base64", media_type, data },
+        });
+        expect(first("messages", "messages")).toEqual({
+            role: "user",
+            content: [
+                source("image/png", "iVBORw0KGgo="),
+                source("image/jpeg", "/9j/4A=="),
+                ...(words ? [{ type: "text", text }] : []),
+            ],
+        });
     });
 
     it("answers without a word are left out", () => {

@@ -4,7 +4,7 @@ import { ApiError, errorFrom } from "../api/errors";
 import type { SseFrame } from "../api/sse";
 import type { Message } from "../db/types";
 import { parse } from "./chat";
-import { count, type Json, knobsFor, pull, record, spoken, text, userText } from "./common";
+import { count, type Json, knobsFor, progress, pull, record, spoken, text, userContent } from "./common";
 import type { AnswerEvent, Ask, Protocol, Reader } from "./types";
 
 export const responses: Protocol = {
@@ -44,13 +44,14 @@ function body(ask: Ask): Json {
         // The page keeps conversations itself.
         store: false,
         stream: true,
+        prefill_progress: true,
     };
 }
 
 function items(message: Message): Json[] {
     switch (message.role) {
         case "user":
-            return [{ type: "message", role: "user", content: userContent(message) }];
+            return [{ type: "message", role: "user", content: content(message) }];
         case "assistant":
             return message.parts.map(item).filter((item) => item !== undefined);
         case "tool":
@@ -60,12 +61,12 @@ function items(message: Message): Json[] {
     }
 }
 
-function userContent({ parts }: Message): Json[] {
-    const images = parts.filter((part) => part.kind === "image");
-    return [
-        ...images.map((image) => ({ type: "input_image", image_url: image.url })),
-        { type: "input_text", text: userText(parts) },
-    ];
+function content({ parts }: Message): Json[] {
+    return userContent(
+        parts,
+        (url) => ({ type: "input_image", image_url: url, detail: "auto" }),
+        (text) => ({ type: "input_text", text }),
+    );
 }
 
 function item(part: Message["parts"][number]): Json | undefined {
@@ -91,6 +92,8 @@ class ResponsesReader implements Reader {
         switch (event.type) {
             case "response.created":
                 return [{ kind: "begun", id: text(record(event.response).id) }];
+            case "response.prompt_progress":
+                return progress(event);
             case "response.output_item.added": {
                 const item = record(event.item);
                 if (item.type !== "function_call") return [];

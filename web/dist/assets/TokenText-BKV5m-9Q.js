@@ -1,4 +1,4 @@
-import{n as e}from"./rolldown-runtime-WkwZ5CU-.js";import{p as t,t as n}from"./jsx-runtime-CnxNo6vH.js";var r=e(t(),1),i=256;function a(e,t=[]){let n=[];for(let r=0;r<e.length;r+=i){let a=e.slice(r,r+i),c=t[n.length];n.push(c&&s(c.tokens,a)?c:o(r,a))}return n}function o(e,t){let n=0,r=0;for(let e of t){let t=c(e);n+=t.length,r+=t.split(`
+import{r as e}from"./rolldown-runtime-XKyaHtl9.js";import{p as t,t as n}from"./jsx-runtime-DHhvsgK0.js";var r=e(t(),1),i=256;function a(e,t=[]){let n=[];for(let r=0;r<e.length;r+=i){let a=e.slice(r,r+i),c=t[n.length];n.push(c&&s(c.tokens,a)?c:o(r,a))}return n}function o(e,t){let n=0,r=0;for(let e of t){let t=c(e);n+=t.length,r+=t.split(`
 `).length-1}return{start:e,tokens:t,letters:n,lines:r}}function s(e,t){return e.length===t.length&&e.every((e,n)=>e.id===t[n]?.id)}function c({piece:e}){return typeof e==`string`?e.replaceAll(`
 `,`↵
 `).replaceAll(`	`,`⇥	`).replaceAll(`\r`,`␍`):e.map(l).join(``)}function l(e){return`‹${e.toString(16).padStart(2,`0`)}›`}function u({piece:e}){return typeof e==`string`?e.replaceAll(`

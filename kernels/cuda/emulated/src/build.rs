@@ -10,7 +10,7 @@ use std::{
 
 use bantam_cuda::{
     DeviceError,
-    source::{HEADERS, Unit},
+    source::{HEADERS, SourceFile, Unit},
 };
 use sha2::{Digest, Sha256};
 
@@ -45,7 +45,9 @@ pub(crate) fn library(unit: &Unit) -> Result<PathBuf, DeviceError> {
         hash.update(part);
         hash.update([0]);
     }
-    for header in HEADERS {
+    let mut headers = Vec::new();
+    include(text, &mut headers);
+    for header in headers {
         hash.update(header.text);
     }
     let name = hash.finalize().iter().take(12).fold(String::new(), |mut name, byte| {
@@ -59,6 +61,19 @@ pub(crate) fn library(unit: &Unit) -> Result<PathBuf, DeviceError> {
     }
     compile(&dir, &library, &source, &compiler).map_err(failed)?;
     Ok(library)
+}
+
+/// Adds the headers that a text includes, and those that these include.
+fn include(text: &str, headers: &mut Vec<&'static SourceFile>) {
+    let names = text.lines().filter_map(|line| line.strip_prefix("#include \"")?.split('"').next());
+    for name in names {
+        if let Some(header) = HEADERS.iter().find(|header| header.name == name)
+            && !headers.contains(&header)
+        {
+            headers.push(header);
+            include(header.text, headers);
+        }
+    }
 }
 
 /// The kernel file, what runs it, and a function for each of its kernels.

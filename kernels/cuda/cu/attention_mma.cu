@@ -64,20 +64,37 @@ __device__ inline void note_piece(Places &there, const Keys &keys, const Chosen 
 template <u32 TYPE, u32 DIM, u32 PITCH>
 __device__ inline void load_block(u16 *to, const Places &there, const State &state, u32 head, u32 first_key,
                                   const float *levels) {
-    constexpr u32 RUNS = DIM / KV_RUN;
-    for (u32 i = threadIdx.x; i < KEYS * RUNS; i += THREADS) {
-        const u32 key = i / RUNS, run = i % RUNS, at = (first_key + key) % (2 * PIECE);
-        const u8 *page = there.pages[at];
-        u16 *target = to + key * PITCH + run * KV_RUN;
-        const Head stored = kv_head<TYPE>(state, page ? page : state.pool, there.places[at], head);
-        if constexpr (TYPE == KV_F16 || TYPE == KV_BF16) {
-            copy_16(target, stored.codes + run * 16, page != nullptr);
-        } else {
-            float entries[KV_RUN] = {};
-            if (page) kv_run<TYPE>(stored, run * KV_RUN, DIM, true, levels, entries);
-            *reinterpret_cast<uint4 *>(target) =
-                make_uint4(pack_halves<false>(entries[0], entries[1]), pack_halves<false>(entries[2], entries[3]),
-                           pack_halves<false>(entries[4], entries[5]), pack_halves<false>(entries[6], entries[7]));
+    constexpr u32 RUNS = DIM / KV_RUN, ALL = KEYS * RUNS;
+    if constexpr (TYPE == KV_F16 || TYPE == KV_BF16) {
+        for (u32 i = threadIdx.x; i < ALL; i += THREADS) {
+            const u32 key = i / RUNS, run = i % RUNS, at = (first_key + key) % (2 * PIECE);
+            const u8 *page = there.pages[at];
+            const Head stored = kv_head<TYPE>(state, page ? page : state.pool, there.places[at], head);
+            copy_16(to + key * PITCH + run * KV_RUN, stored.codes + run * 16, page != nullptr);
+        }
+    } else {
+        // Several loads are under way before the first is waited for.
+        constexpr u32 AT_ONCE = 4;
+        for (u32 first = threadIdx.x; first < ALL; first += AT_ONCE * THREADS) {
+            Packed runs[AT_ONCE];
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; ++j) {
+                const u32 i = min(first + j * THREADS, ALL - 1), at = (first_key + i / RUNS) % (2 * PIECE);
+                const u8 *page = there.pages[at];
+                const Head stored = kv_head<TYPE>(state, page ? page : state.pool, there.places[at], head);
+                runs[j] = kv_fetch<TYPE>(stored, i % RUNS * KV_RUN);
+            }
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; ++j) {
+                const u32 i = first + j * THREADS;
+                if (i >= ALL) break;
+                float x[KV_RUN];
+                kv_unpack<TYPE>(runs[j], levels, x);
+                uint4 halves = make_uint4(pack_halves<false>(x[0], x[1]), pack_halves<false>(x[2], x[3]),
+                                          pack_halves<false>(x[4], x[5]), pack_halves<false>(x[6], x[7]));
+                if (!there.pages[(first_key + i / RUNS) % (2 * PIECE)]) halves = make_uint4(0, 0, 0, 0);
+                *reinterpret_cast<uint4 *>(to + i / RUNS * PITCH + i % RUNS * KV_RUN) = halves;
+            }
         }
     }
     copies_commit();

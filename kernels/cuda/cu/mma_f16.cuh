@@ -11,27 +11,25 @@
 
 #ifdef EMULATED
 
-template <bool BF16> inline float half_of(u32 pair, u32 i) {
-    const u16 bits = static_cast<u16>(pair >> (16 * i));
-    return BF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+// Two halves of a register as the bits of two floats.
+template <bool BF16> inline u64 floats_of(u32 pair) {
+    const u16 low = static_cast<u16>(pair), high = static_cast<u16>(pair >> 16);
+    const float a = BF16 ? bf16_to_f32(low) : f16_to_f32(low), b = BF16 ? bf16_to_f32(high) : f16_to_f32(high);
+    return static_cast<u64>(__float_as_uint(b)) << 32 | __float_as_uint(a);
 }
 
 // c += a · b.
 template <bool BF16> inline void mma_16x8x16(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    u64 low[32], high[32], right[32];
-    const auto give = [](u32 first, u32 second, u64 (&all)[32]) {
-        std::memcpy(all, emulated::exchange(static_cast<u64>(second) << 32 | first), sizeof all);
-    };
-    give(a[0], a[1], low);
-    give(a[2], a[3], high);
-    give(b[0], b[1], right);
-    const u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    u64 left[4][WARP], right[2][WARP];
+    for (u32 i = 0; i < 4; ++i) std::memcpy(left[i], emulated::exchange(floats_of<BF16>(a[i])), sizeof left[i]);
+    for (u32 i = 0; i < 2; ++i) std::memcpy(right[i], emulated::exchange(floats_of<BF16>(b[i])), sizeof right[i]);
+    const u32 g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     for (u32 i = 0; i < 4; ++i) {
         const u32 column = 2 * t + i % 2;
         for (u32 k = 0; k < 16; ++k) {
-            const u64 left = (k < 8 ? low : high)[g * 4 + k % 8 / 2] >> (32 * (i / 2));
-            const u64 other = right[column * 4 + k % 8 / 2] >> (32 * (k / 8));
-            c[i] = fmaf(half_of<BF16>(static_cast<u32>(left), k % 2), half_of<BF16>(static_cast<u32>(other), k % 2), c[i]);
+            const u64 x = left[i / 2 + k / 8 * 2][g * 4 + k % 8 / 2], y = right[k / 8][column * 4 + k % 8 / 2];
+            const u32 shift = k % 2 * 32;
+            c[i] = fmaf(__uint_as_float(static_cast<u32>(x >> shift)), __uint_as_float(static_cast<u32>(y >> shift)), c[i]);
         }
     }
 }

@@ -146,45 +146,55 @@ template <u32 TYPE> __device__ inline bool kv_runs_align(u32 dim) {
     return TYPE == KV_TURBO4 || TYPE == KV_TURBO3 || dim % KV_RUN == 0;
 }
 
+// A run of 8 entries as it is stored. Loads of several can be under way before the first is unpacked.
+struct Packed {
+    uint4 words[2];
+    u16 scale;
+};
+
+// Loads entries i .. i + 8 of a head that lie where they can be loaded at once, for an i that is a multiple of 8.
+template <u32 TYPE> __device__ inline Packed kv_fetch(Head head, u32 i) {
+    Packed out = {};
+    if constexpr (TYPE == KV_F32) {
+        out.words[0] = reinterpret_cast<const uint4 *>(head.codes + i * 4)[0];
+        out.words[1] = reinterpret_cast<const uint4 *>(head.codes + i * 4)[1];
+    }
+    if constexpr (TYPE == KV_F16 || TYPE == KV_BF16) out.words[0] = *reinterpret_cast<const uint4 *>(head.codes + i * 2);
+    if constexpr (TYPE == KV_Q8_0) {
+        const uint2 run = *reinterpret_cast<const uint2 *>(head.codes + i);
+        out.words[0].x = run.x, out.words[0].y = run.y;
+        out.scale = head.scales[i / KV_BLOCK];
+    }
+    if constexpr (TYPE == KV_TURBO4) {
+        out.words[0].x = *reinterpret_cast<const u32 *>(head.codes + i / 8 * 4);
+        out.scale = head.scales[0];
+    }
+    if constexpr (TYPE == KV_TURBO3) {
+        const u8 *bytes = head.codes + i / 8 * 3;
+        out.words[0].x = bytes[0] | static_cast<u32>(bytes[1]) << 8 | static_cast<u32>(bytes[2]) << 16;
+        out.scale = head.scales[0];
+    }
+    return out;
+}
+
+template <u32 TYPE> __device__ inline void kv_unpack(const Packed &run, const float *levels, float *out) {
+    const uint4 a = run.words[0], b = run.words[1];
+    const u32 words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    const float scale = TYPE == KV_Q8_0 || kv_is_rotated(TYPE) ? f16_to_f32(run.scale) : 1.0f;
+#pragma unroll
+    for (u32 e = 0; e < KV_RUN; ++e) {
+        if constexpr (TYPE == KV_F32) out[e] = __uint_as_float(words[e]);
+        if constexpr (TYPE == KV_F16) out[e] = f16_to_f32(static_cast<u16>(words[e / 2] >> (e % 2 * 16)));
+        if constexpr (TYPE == KV_BF16) out[e] = bf16_to_f32(static_cast<u16>(words[e / 2] >> (e % 2 * 16)));
+        if constexpr (TYPE == KV_Q8_0) out[e] = static_cast<float>(static_cast<i8>(words[e / 4] >> (e % 4 * 8))) * scale;
+        if constexpr (TYPE == KV_TURBO4) out[e] = levels[(words[0] >> (e * 4)) & 15] * scale;
+        if constexpr (TYPE == KV_TURBO3) out[e] = levels[(words[0] >> (e * 3)) & 7] * scale;
+    }
+}
+
 // Entries i .. i + 8 of a head, for an i that is a multiple of 8; zeros behind the last of `width`. `align`: kv_runs_align.
 template <u32 TYPE>
 __device__ inline void kv_run(Head head, u32 i, u32 width, bool align, const float *levels, float *out) {
-    if (!align) {
-        for (u32 e = 0; e < KV_RUN; ++e) out[e] = i + e < width ? kv_entry<TYPE>(head, i + e, levels) : 0.0f;
-        return;
-    }
-    if constexpr (TYPE == KV_F32) {
-        const float4 *run = reinterpret_cast<const float4 *>(head.codes + i * 4);
-        const float4 a = run[0], b = run[1];
-        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
-        out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
-    }
-    if constexpr (TYPE == KV_F16 || TYPE == KV_BF16) {
-        const uint4 run = *reinterpret_cast<const uint4 *>(head.codes + i * 2);
-        const u32 words[4] = {run.x, run.y, run.z, run.w};
-#pragma unroll
-        for (u32 e = 0; e < KV_RUN; ++e) {
-            const u16 bits = static_cast<u16>(words[e / 2] >> (e % 2 * 16));
-            out[e] = TYPE == KV_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
-        }
-    }
-    if constexpr (TYPE == KV_Q8_0) {
-        const uint2 run = *reinterpret_cast<const uint2 *>(head.codes + i);
-        const float scale = f16_to_f32(head.scales[i / KV_BLOCK]);
-        const u32 words[2] = {run.x, run.y};
-#pragma unroll
-        for (u32 e = 0; e < KV_RUN; ++e) {
-            out[e] = static_cast<float>(static_cast<i8>(words[e / 4] >> (e % 4 * 8))) * scale;
-        }
-    }
-    if constexpr (TYPE == KV_TURBO4 || TYPE == KV_TURBO3) {
-        constexpr u32 BITS = TYPE == KV_TURBO4 ? 4 : 3;
-        const u8 *bytes = head.codes + i / 8 * BITS;
-        u32 codes;
-        if constexpr (TYPE == KV_TURBO4) codes = *reinterpret_cast<const u32 *>(bytes);
-        else codes = bytes[0] | static_cast<u32>(bytes[1]) << 8 | static_cast<u32>(bytes[2]) << 16;
-        const float scale = f16_to_f32(head.scales[0]);
-#pragma unroll
-        for (u32 e = 0; e < KV_RUN; ++e) out[e] = levels[(codes >> (e * BITS)) & ((1u << BITS) - 1)] * scale;
-    }
+    if (align) return kv_unpack<TYPE>(kv_fetch<TYPE>(head, i), levels, out);
+    for (u32 e = 0; e < KV_RUN; ++e) out[e] = i + e < width ? kv_entry<TYPE>(head, i + e, levels) : 0.0f;
 }

@@ -122,6 +122,10 @@ argument! {
     }
 }
 
+/// Most entries of a column: registers and shared memory hold no more. These are a key's ([`DeltaRule`]), or those of the
+/// state for each of a head ([`Ssm`]).
+pub const MOST_ENTRIES: u32 = 256;
+
 /// Entries of a column that each of its threads has.
 fn per_thread(entries: u32) -> u32 {
     entries.div_ceil(4 * SHARERS).max(1) * 4
@@ -221,7 +225,7 @@ fn of_entries(device: &dyn Device, entries: u32, name: &str) -> Result<Kernel, D
 }
 
 impl DeltaRule {
-    /// The kernel for keys of `key_dim` entries.
+    /// The kernel for keys of `key_dim` entries, at most [`MOST_ENTRIES`].
     ///
     /// # Errors
     /// If it does not compile.
@@ -246,7 +250,7 @@ pub struct Ssm {
 }
 
 impl Ssm {
-    /// The kernel for `size` entries of the state for each of a head.
+    /// The kernel for `size` entries of the state for each of a head, at most [`MOST_ENTRIES`].
     ///
     /// # Errors
     /// If it does not compile.

@@ -450,9 +450,9 @@ fn all_types_of_keys_and_values() {
 #[test]
 fn long_sequences_take_several_pieces() {
     let heads = Heads { group: 4, kv_heads: 1, ..PLAIN };
-    for window in [0, 257, 300] {
-        let op = Op::new(heads, Beside { window, ..Beside::default() }, &[600, 300], 5);
-        op.check(&[250, 511, 512, 590], 1e-4);
+    for window in [0, 257] {
+        let op = Op::new(heads, Beside { window, ..Beside::default() }, &[540, 270], 5);
+        op.check(&[250, 511, 512, 530], 1e-4);
     }
 }
 
@@ -496,7 +496,7 @@ fn compressed_keys_meet_the_raw_ones_in_one_softmax() {
             Heads { group: 12, kv_heads: 1, dim: 24, value_dim: 24, k_type, v_type: k_type, values_in_keys: true };
         let beside =
             Beside { window: 20, sinks: true, lent, compressed: Some((stride, ty, count)), ..Beside::default() };
-        Op::new(heads, beside, &[90, 33], i as u64).check(&[30, 31], 1e-4);
+        Op::new(heads, beside, &[60, 20], i as u64).check(&[30, 31], 1e-4);
     }
 }
 
@@ -545,7 +545,7 @@ fn tensor_cores_take_all_rounded_types_and_common_sizes() {
     .enumerate()
     {
         let heads = Heads { group: 2, kv_heads: 1, dim, value_dim, k_type, v_type, ..PLAIN };
-        Op::new(heads, Beside::default(), &[75], i as u64).with_tensor_cores().check(&[70, 71], most);
+        Op::new(heads, Beside::default(), &[45], i as u64).with_tensor_cores().check(&[40, 41], most);
     }
 }
 

@@ -18,7 +18,7 @@ __device__ inline u32 with_signs(u32 magnitudes, u32 bits) {
 // Seven signs and the eighth, which makes the number of negative values even.
 __device__ inline u32 even_signs(u32 index) { return index | (static_cast<u32>(__popc(index)) & 1) << 7; }
 
-// Four times 0.25 · d · (0.5 + scale), as the formats define it.
+// A scale that counts in halves of a step, in the order of products that the formats define.
 __device__ inline float halves_scale(float d, u32 scale, float factor) { return d * (0.5f + static_cast<float>(scale)) * factor; }
 
 __device__ inline void signed_eight(uint2 magnitudes, u32 signs, u32 *words) {

@@ -59,8 +59,10 @@ template <int R, bool PAIRS> __device__ void few(const Product &p) {
 
     float *sums = dynamic_shared<float>();
     float *staged = sums + ROUND * R * STRIP + warp * R * SUPERBLOCK;
-    const u64 strip_bytes = static_cast<u64>(p.superblocks) * Format::BYTES * STRIP;
-    const u8 *strip = p.weights + matrix * p.matrix_bytes + blockIdx.x * strip_bytes;
+    constexpr u32 SUPERBLOCK_BYTES = Format::BYTES * STRIP;
+    const u8 *strip = p.weights + matrix * p.matrix_bytes + static_cast<u64>(blockIdx.x) * p.superblocks * SUPERBLOCK_BYTES;
+    // So that weights are on their way while activations are being copied; and later, while others are multiplied.
+    if (warp < p.superblocks) prefetch(strip + static_cast<u64>(warp) * SUPERBLOCK_BYTES, SUPERBLOCK_BYTES);
     // A warp sums one row, or two where there are more rows than warps.
     constexpr int OWN = (R + LEAST_WARPS - 1) / LEAST_WARPS;
     float totals[OWN];
@@ -69,8 +71,8 @@ template <int R, bool PAIRS> __device__ void few(const Product &p) {
     for (u32 start = 0; start < p.superblocks; start += ROUND) {
         const u32 end = min(start + ROUND, p.superblocks);
         for (u32 b = start + warp; b < end; b += warps) {
-            const Cell cell = {strip + static_cast<u64>(b) * (Format::BYTES * STRIP), lane};
-            for (u32 at = lane * 128; at < Format::BYTES * STRIP; at += WARP * 128) prefetch(cell.strip + at);
+            const Cell cell = {strip + static_cast<u64>(b) * SUPERBLOCK_BYTES, lane};
+            if (b + warps < p.superblocks) prefetch(cell.strip + static_cast<u64>(warps) * SUPERBLOCK_BYTES, SUPERBLOCK_BYTES);
             stage<R>(p, rows, b, staged);
             float yields[R];
             multiply<R>(cell, staged, yields);

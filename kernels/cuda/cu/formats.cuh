@@ -129,6 +129,8 @@ template <u32 bytes, u32 parts, bool offsets> struct Shape {
     static constexpr u32 BYTES = bytes;
     static constexpr u32 PARTS = parts;
     static constexpr bool OFFSETS = offsets;
+    // Scales have at most 22 significant bits: halves times small integers.
+    static constexpr bool SHORT_SCALES = true;
 };
 
 // 8 × 16 bytes of nibbles, 8 halves.
@@ -192,6 +194,7 @@ struct Q8_1 : Q8_0 {};
 
 // 256 signed bytes, a float; the sums that the file has are not kept.
 struct Q8_K : Shape<260, 1, false> {
+    static constexpr bool SHORT_SCALES = false;
     static __device__ void group(const Cell &cell, const u8 *, u32 g, Group &out) {
         signed_bytes(cell, g, out);
         out.scale[0] = __uint_as_float(cell.rest<u32>(256));
@@ -399,8 +402,9 @@ struct TQ2_0 : Shape<66, 1, false> {
     }
 };
 
-// Formats of floats have no integers: 32 values of a row.
+// Formats of floats have no integers: 32 values of a row, of MANTISSA significant bits.
 struct F32 : Shape<1024, 0, false> {
+    static constexpr u32 MANTISSA = 24;
     static __device__ void values(const Cell &cell, u32 g, float (&out)[GROUP]) {
 #pragma unroll
         for (u32 i = 0; i < 8; ++i) {
@@ -412,6 +416,7 @@ struct F32 : Shape<1024, 0, false> {
 };
 
 struct F16 : Shape<512, 0, false> {
+    static constexpr u32 MANTISSA = 11;
     static __device__ void values(const Cell &cell, u32 g, float (&out)[GROUP]) {
 #pragma unroll
         for (u32 i = 0; i < 4; ++i) {
@@ -423,6 +428,7 @@ struct F16 : Shape<512, 0, false> {
 };
 
 struct BF16 : Shape<512, 0, false> {
+    static constexpr u32 MANTISSA = 8;
     static __device__ void values(const Cell &cell, u32 g, float (&out)[GROUP]) {
 #pragma unroll
         for (u32 i = 0; i < 4; ++i) {

@@ -65,7 +65,15 @@ __device__ inline u32 strips_of(const Product &p) { return (p.width + STRIP - 1)
 // adds it to the float as well. So an addition, which is faster than a conversion, makes the dot a float, exactly.
 // The largest dot of a group is 32 · 128 · 127 < 2^19.
 constexpr int DOT_START = 0x4b400000;
-__device__ inline float dot_value(int dot) { return __int_as_float(dot) - 12582912.0f; }
+constexpr float DOT_ZERO = 12582912.0f;
+__device__ inline float dot_value(int dot) { return __int_as_float(dot) - DOT_ZERO; }
+
+// A dot times a scale. For short scales that is one instruction: what the dot starts from, times the scale, is then exact, and
+// can be taken away together with the multiplication: `start` is `scaled_start` of the scale.
+template <class F> __device__ inline float scaled_start(float scale) { return F::SHORT_SCALES ? -DOT_ZERO * scale : 0.0f; }
+template <class F> __device__ inline float scaled_dot(int dot, float scale, float start) {
+    return F::SHORT_SCALES ? fmaf(__int_as_float(dot), scale, start) : dot_value(dot) * scale;
+}
 
 // The offsets' part of t, and then t's part of S.
 template <class F>
@@ -81,11 +89,11 @@ __device__ inline float finish_group(const float *offset, float t, float2 sums, 
     return fmaf(t, x_scale, sum);
 }
 
-// Has the second-level cache fetch a line that will be read soon.
-__device__ inline void prefetch(const void *address) {
+// Has the second-level cache fetch what a warp will read soon.
+__device__ inline void prefetch(const u8 *start, u32 bytes) {
 #ifndef EMULATED
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+    for (u32 at = threadIdx.x % WARP * 128; at < bytes; at += WARP * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(start + at));
 #else
-    static_cast<void>(address);
+    static_cast<void>(start), static_cast<void>(bytes);
 #endif
 }

@@ -36,6 +36,7 @@ template <int R> __device__ void multiply(const Cell &cell, const u8 *book, cons
     for (u32 g = 0; g < GROUPS; ++g) {
         Group weights;
         Format::group(cell, book, g, weights);
+        const float start = scaled_start<Format>(weights.scale[0]);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
             const u32 *row = staged + r * STAGED;
@@ -47,7 +48,7 @@ template <int R> __device__ void multiply(const Cell &cell, const u8 *book, cons
                 const u32 part = Format::PARTS == 2 ? i / 4 : 0;
                 dots[part] = dot4(static_cast<int>(weights.words[i]), static_cast<int>(word_of(first, second, i)), dots[part]);
             }
-            float t = dot_value(dots[0]) * weights.scale[0];
+            float t = scaled_dot<Format>(dots[0], weights.scale[0], start);
             if (Format::PARTS == 2) t = fmaf(dot_value(dots[1]), weights.scale[1], t);
             const float x_scale = __uint_as_float(row[SUPERBLOCK / 4 + g]);
             float2 x_sums = make_float2(0.0f, 0.0f);
@@ -71,15 +72,16 @@ template <int R, bool PAIRS> __device__ void few(const Product &p) {
 
     float *sums = dynamic_shared<float>();
     u32 *staged = reinterpret_cast<u32 *>(sums + ROUND * R * STRIP) + warp * R * STAGED;
-    const u64 strip_bytes = static_cast<u64>(p.superblocks) * Format::BYTES * STRIP;
-    const u8 *strip = p.weights + matrix * p.matrix_bytes + blockIdx.x * strip_bytes;
+    constexpr u32 SUPERBLOCK_BYTES = Format::BYTES * STRIP;
+    const u8 *strip = p.weights + matrix * p.matrix_bytes + static_cast<u64>(blockIdx.x) * p.superblocks * SUPERBLOCK_BYTES;
+    // So that weights are on their way while activations are being copied; and later, while others are multiplied.
+    if (warp < p.superblocks) prefetch(strip + static_cast<u64>(warp) * SUPERBLOCK_BYTES, SUPERBLOCK_BYTES);
     float total = 0.0f, rest = 0.0f;
     for (u32 start = 0; start < p.superblocks; start += ROUND) {
         const u32 end = min(start + ROUND, p.superblocks);
         for (u32 b = start + warp; b < end; b += warps) {
-            const Cell cell = {strip + static_cast<u64>(b) * (Format::BYTES * STRIP), lane};
-            // So that weights are on their way while activations are being copied.
-            for (u32 at = lane * 128; at < Format::BYTES * STRIP; at += WARP * 128) prefetch(cell.strip + at);
+            const Cell cell = {strip + static_cast<u64>(b) * SUPERBLOCK_BYTES, lane};
+            if (b + warps < p.superblocks) prefetch(cell.strip + static_cast<u64>(warps) * SUPERBLOCK_BYTES, SUPERBLOCK_BYTES);
             stage<R>(p, rows, b, staged);
             float yields[R];
             multiply<R>(cell, p.book, staged, yields);

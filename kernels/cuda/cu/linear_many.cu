@@ -108,7 +108,7 @@ template <u32 TOKENS, u32 N>
 __device__ void add_group(const Stage<TOKENS> &stage, u32 g, u32 first_row, u32 first_token, const Spot &spot, float (&sums)[4][N]) {
     Weights weights;
     weights.load(stage.weights[g], first_row, spot);
-    float scale[2][4], offset[4][2];
+    float scale[2][4], start[4], offset[4][2];
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
 #pragma unroll
@@ -116,6 +116,7 @@ __device__ void add_group(const Stage<TOKENS> &stage, u32 g, u32 first_row, u32 
             scale[part][i] = stage.scale[g][part][first_row + spot.row + 8 * i];
             if (Format::OFFSETS) offset[i][part] = stage.offset[g][part % OFFSET_PARTS][first_row + spot.row + 8 * i];
         }
+        start[i] = scaled_start<Format>(scale[0][i]);
     }
 #pragma unroll
     for (u32 run = 0; run < N / 2; ++run) {
@@ -129,7 +130,7 @@ __device__ void add_group(const Stage<TOKENS> &stage, u32 g, u32 first_row, u32 
             if (Format::OFFSETS) x_sums = stage.x_sums[g][token];
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
-                float t = dot_value(dots[0][i][j]) * scale[0][i];
+                float t = scaled_dot<Format>(dots[0][i][j], scale[0][i], start[i]);
                 if (Format::PARTS == 2) t = fmaf(dot_value(dots[1][i][j]), scale[1][i], t);
                 sums[i][2 * run + j] = finish_group<Format>(offset[i], t, x_sums, x_scale, sums[i][2 * run + j]);
             }
@@ -236,7 +237,8 @@ template <u32 TOKENS, bool GROUPED> __device__ void many(const Product &p) {
             if (next % STAGES == 0) cell.strip += STRIP_BYTES;
             Format::group(cell, p.book, next % STAGES * STAGE_GROUPS + warp / 4, group);
         }
-#pragma unroll
+        // One after the other: both at once would not fit the registers.
+#pragma unroll 1
         for (u32 g = 0; g < STAGE_GROUPS; ++g) add_group(stages[s % 2], g, first_row, first_token, spot, sums);
         if (next % STAGES == 0) {
 #pragma unroll
@@ -267,7 +269,9 @@ template <u32 TOKENS, bool GROUPED> __device__ void many(const Product &p) {
     }
 }
 
-// With tensor cores 128 registers at most, for two blocks on a multiprocessor; without them the words of four outputs would not fit.
+// With tensor cores 128 registers at most, for two blocks on a multiprocessor: with 64 rows up to 40 of a thread's words are then
+// spilled in the formats with two scales for a group, outside the innermost loop. Without them the words of four outputs would
+// not fit.
 constexpr u32 BLOCKS = ARCH >= 75 ? 2 : 1;
 
 KERNEL __launch_bounds__(THREADS, BLOCKS) many_16(Product p) { many<16, false>(p); }

@@ -1,4 +1,4 @@
-// Brings rows of weights from the order of the file into that of formats.cuh, and reads rows back.
+// Brings rows of weights from the order of the file into that of formats.cuh.
 #include "common.cuh"
 
 constexpr u32 STRIP = 32;
@@ -39,7 +39,8 @@ KERNEL interleave(const u8 *file, u32 *out, u32 rows, Layout layout) {
         const Place place = place_of(layout.bytes, 4 * word + i);
         const u32 row = blockIdx.z * STRIP + place.row;
         const u32 byte = blockIdx.y * layout.file_bytes + layout.order[place.byte];
-        if (row < rows && byte < layout.row_bytes) bytes |= static_cast<u32>(file[static_cast<u64>(row) * layout.row_bytes + byte]) << (8 * i);
+        if (row >= rows || byte >= layout.row_bytes) continue;
+        bytes |= static_cast<u32>(file[static_cast<u64>(row) * layout.row_bytes + byte]) << (8 * i);
     }
     const u64 superblock = static_cast<u64>(blockIdx.z) * layout.superblocks + blockIdx.y;
     out[superblock * (layout.bytes * STRIP / 4) + word] = bytes;

@@ -39,6 +39,7 @@ pub const FILES: &[SourceFile] = files![
     "embed.cu",
     "float_few.cu",
     "float_many.cu",
+    "float_tensor.cu",
     "linear_few.cu",
     "linear_many.cu",
     "merge.cu",

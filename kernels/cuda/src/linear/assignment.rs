@@ -16,7 +16,7 @@ const THREADS: u32 = 256;
 pub struct Assignment {
     pub(super) experts: usize,
     capacity: usize,
-    /// Pairs that [`Linear::assign`] was last told of.
+    /// Which of [`MANY`] its tiles have rows of.
     pub(super) tile: usize,
     counts: Buffer,
     pub(super) members: Buffer,

@@ -51,11 +51,12 @@ pub(super) struct Kernels {
     embed: Lazy,
 }
 
-/// The units of a format: for few rows, for many, and to read rows back.
-fn units_of(ty: GgmlType, arch: u32) -> [Unit; 3] {
-    let files = match ty.is_quantized() {
-        true => ["linear_few.cu", "linear_many.cu", "embed.cu"],
-        false => ["float_few.cu", "float_many.cu", "embed.cu"],
+/// The units of a format: for few rows, for many, and to read rows back. `splits`: many rows meet floats by the tensor cores.
+fn units_of(ty: GgmlType, arch: u32, splits: bool) -> [Unit; 3] {
+    let files = match (ty.is_quantized(), splits) {
+        (true, _) => ["linear_few.cu", "linear_many.cu", "embed.cu"],
+        (false, false) => ["float_few.cu", "float_many.cu", "embed.cu"],
+        (false, true) => ["float_few.cu", "float_tensor.cu", "embed.cu"],
     };
     files.map(|file| Unit { file, defines: vec![("FORMAT", ty.name().to_owned()), ("ARCH", arch.to_string())] })
 }
@@ -63,12 +64,20 @@ fn units_of(ty: GgmlType, arch: u32) -> [Unit; 3] {
 /// Everything that may be compiled of these files for cards of this compute capability, times ten.
 pub(crate) fn units(arch: u32) -> Vec<Unit> {
     let formats = GgmlType::ALL.iter().copied().filter(|ty| superblock_bytes(*ty).is_some());
-    formats.flat_map(|ty| units_of(ty, arch)).collect()
+    let mut units: Vec<Unit> = formats.clone().flat_map(|ty| units_of(ty, arch, false)).collect();
+    if arch >= SPLITTING_ARCH {
+        units.extend(formats.filter(|ty| !ty.is_quantized()).map(|ty| units_of(ty, arch, true)[1].clone()));
+    }
+    units
 }
 
+/// The least compute capability, times ten, whose tensor cores multiply bf16.
+pub(super) const SPLITTING_ARCH: u32 = 80;
+
 impl Kernels {
-    pub(super) fn new(ty: GgmlType, arch: u32) -> Self {
-        let [few_unit, many_unit, embed_unit] = units_of(ty, arch);
+    /// `splits`: many rows meet floats by the tensor cores.
+    pub(super) fn new(ty: GgmlType, arch: u32, splits: bool) -> Self {
+        let [few_unit, many_unit, embed_unit] = units_of(ty, arch, splits);
         Kernels {
             few_unit,
             many_unit,

@@ -28,7 +28,7 @@ pub use matrix::{Matrix, MatrixError};
 pub use product::{ExpertProduct, Input, Product};
 
 pub(crate) use kernels::units;
-use kernels::{Kernels, Shared};
+use kernels::{Kernels, SPLITTING_ARCH, Shared};
 
 /// Multiplies matrices on one device: what matrices of the same format share.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub struct Linear {
     device: Arc<dyn Device>,
     /// The card's compute capability, times ten.
     arch: u32,
+    /// Whether many rows meet matrices of floats by the tensor cores.
+    splits_floats: bool,
     shared: Shared,
     formats: Mutex<HashMap<GgmlType, Format>>,
 }
@@ -50,7 +52,15 @@ struct Format {
 impl Linear {
     /// For a card of this compute capability, times ten: 61, 75, 80, 90.
     pub fn new(device: &Arc<dyn Device>, arch: u32) -> Self {
-        Linear { device: Arc::clone(device), arch, shared: Shared::default(), formats: Mutex::default() }
+        let device = Arc::clone(device);
+        Linear { device, arch, splits_floats: false, shared: Shared::default(), formats: Mutex::default() }
+    }
+
+    /// Has the tensor cores multiply many rows of floats with matrices of floats, split into terms of 16 bits (`cu/float_tensor.cu`):
+    /// as near to the exact products as sums in f32 are, but not the bits that few rows get. Needs compute capability 8.0; below
+    /// that nothing changes. Without it, all products of floats are computed in f32, and have the same bits for any number of rows.
+    pub fn splitting_floats(self) -> Self {
+        Linear { splits_floats: self.arch >= SPLITTING_ARCH, ..self }
     }
 
     /// The device.
@@ -67,7 +77,7 @@ impl Linear {
             Some(book) => Some(Arc::new(Buffer::of(&self.device, book, &format!("the code book of {ty}"))?)),
             None => None,
         };
-        let format = Format { kernels: Arc::new(Kernels::new(ty, self.arch)), book };
+        let format = Format { kernels: Arc::new(Kernels::new(ty, self.arch, self.splits_floats)), book };
         formats.insert(ty, format.clone());
         Ok(format)
     }

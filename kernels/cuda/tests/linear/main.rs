@@ -24,10 +24,6 @@ fn linear(arch: u32) -> Linear {
     Linear::new(&device, arch)
 }
 
-fn formats() -> impl Iterator<Item = GgmlType> {
-    GgmlType::ALL.iter().copied().filter(|ty| ty.is_quantized())
-}
-
 /// The formats with each combination of scales for halves or wholes, with and without offsets.
 const KINDS: [GgmlType; 4] = [GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K, GgmlType::Q2_K];
 
@@ -247,6 +243,33 @@ fn floats_of_odd_shapes() {
         for rows in [1, 2, 7, 17, 33, 70] {
             let got = multiply(&TENSOR, &matrix, &x[..rows * cols], false, None, None);
             assert_eq!(bits(&got), bits(&expected[..rows * width]), "{ty}, {rows} rows");
+        }
+    }
+}
+
+/// Split into terms of 16 bits, floats are multiplied nearly as in f32; and a row's bits depend on that row alone.
+#[test]
+fn floats_by_the_tensor_cores() {
+    let linear = linear(80).splitting_floats();
+    for (ty, width, cols) in [(GgmlType::F32, 3, 40), (GgmlType::F16, 131, 301), (GgmlType::BF16, 64, 520)] {
+        let mut numbers = Numbers::new(12);
+        let weights = numbers.weights(ty, width, cols);
+        let matrix = linear.matrix(ty, [1, width, cols], &weights, "w").unwrap();
+        // Magnitudes far apart.
+        let x: Vec<f32> = (0..90 * cols).map(|i| numbers.float() * 10.0_f32.powi(i as i32 % 11 - 5)).collect();
+        let values = oracle::values(ty, &weights);
+        let all = multiply(&linear, &matrix, &x, false, None, None);
+        for (x, got) in x.chunks(cols).zip(all.chunks(width)) {
+            for (w, got) in values.chunks(cols).zip(got) {
+                let products = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                let (sum, size) =
+                    products.fold((0.0, 0.0), |(sum, size), product| (sum + product, size + product.abs()));
+                assert!((f64::from(*got) - sum).abs() <= size * 2.0_f64.powi(-20), "{ty}: {got} is not {sum}");
+            }
+        }
+        for rows in [17, 33] {
+            let got = multiply(&linear, &matrix, &x[..rows * cols], false, None, None);
+            assert_eq!(bits(&got), bits(&all[..rows * width]), "{ty}, {rows} rows");
         }
     }
 }

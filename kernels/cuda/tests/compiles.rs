@@ -1,16 +1,32 @@
 //! Every kernel file compiles without a warning for every kind of card that the NVRTC at `BANTAM_NVRTC` knows, and what each
 //! kernel takes is shown. Without that variable only an NVRTC that the system's loader finds is used, if there is one.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use bantam_cuda::{
     DeviceError,
     card::{Arch, Compiler, KernelCost},
-    source::units,
+    source::{Unit, units},
 };
 
 /// Kinds of cards; `BANTAM_NVRTC_ARCHS` narrows them (`75,90`).
 const ARCHS: &[u32] = &[61, 70, 75, 80, 86, 89, 90, 100, 120];
+
+/// Compiles a unit, and shows what its kernels take.
+fn compile(compiler: &Compiler, unit: &Unit, arch: u32) {
+    let found = compiler.compile(unit).unwrap_or_else(|e| panic!("sm_{arch}: {e}"));
+    assert!(!found.log.contains("warning"), "sm_{arch}, {}: {}", unit.label(), found.log);
+    assert!(!found.image.is_empty());
+    let costs = found.costs().into_iter().map(|KernelCost { name, registers, spilled }| {
+        let spilled = if spilled > 0 { format!(", {spilled} bytes spilled") } else { String::new() };
+        format!("{name} {registers} registers{spilled}")
+    });
+    let costs: Vec<String> = costs.collect();
+    println!("    {}, {} bytes: {}", unit.label(), found.image.len(), costs.join("; "));
+}
 
 #[test]
 fn kernel_files_compile_without_warnings() {
@@ -31,16 +47,18 @@ fn kernel_files_compile_without_warnings() {
             Err(e) => panic!("sm_{arch}: {e}"),
         };
         let (major, minor) = compiler.version();
-        for unit in units(arch) {
-            let found = compiler.compile(&unit).unwrap_or_else(|e| panic!("sm_{arch}: {e}"));
-            assert!(!found.log.contains("warning"), "sm_{arch}, {}: {}", unit.label(), found.log);
-            assert!(!found.image.is_empty());
-            println!("sm_{arch} by NVRTC {major}.{minor}: {}, {} bytes", unit.label(), found.image.len());
-            for KernelCost { name, registers, spilled } in found.costs() {
-                println!("    {name}: {registers} registers, {spilled} bytes spilled");
+        println!("sm_{arch} by NVRTC {major}.{minor}");
+        let (units, next) = (units(arch), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(|| {
+                    while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        compile(&compiler, unit, arch);
+                    }
+                });
             }
-            compiled += 1;
-        }
+        });
+        compiled += units.len();
     }
     assert!(library.is_none() || compiled > 0, "the NVRTC at BANTAM_NVRTC compiled nothing");
 }

@@ -79,7 +79,7 @@ def whole_and_streamed():
 
 
 def progress():
-    """Of a long prompt, in events that the SDK does not know, and does not stumble on."""
+    """Of a long prompt, which the SDK tells or passes over, and in no case stumbles on."""
     asked = {"input": "hello " * 1200, "max_output_tokens": 16, "extra_body": {"prefill_progress": True}}
     raw = list(create(stream=True, **asked))
     assert [event.sequence_number for event in raw] == list(range(len(raw)))

@@ -224,9 +224,10 @@ impl Frames for Progress {
         Vec::new()
     }
 
-    /// In an event of its own, which only those see who ask for it.
+    /// In an event that all clients know: some stop at one that they do not.
     fn progress(&mut self, progress: PromptProgress) -> Vec<Frame> {
-        vec![self.event("response.prompt_progress", &json!({ "prompt_progress": progress }))]
+        let about = json!({"response": self.object, "prompt_progress": progress});
+        vec![self.event("response.in_progress", &about)]
     }
 
     fn delta(&mut self, delta: Delta) -> Vec<Frame> {

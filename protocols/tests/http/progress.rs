@@ -46,7 +46,7 @@ async fn a_stream_tells_how_far_its_prompt_is_where_that_is_asked_for() {
     for (path, name) in [
         ("/v1/chat/completions", None),
         ("/v1/messages", Some("ping")),
-        ("/v1/responses", Some("response.prompt_progress")),
+        ("/v1/responses", Some("response.in_progress")),
     ] {
         let server = server().await;
         let told = stream(&server, path, &body(path, "Well,", &json!({"prefill_progress": true}))).await;

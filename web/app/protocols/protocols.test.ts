@@ -60,7 +60,7 @@ describe.each(all)("$title", (protocol: Protocol) => {
         const frames = {
             chat: { id: "chatcmpl-1", choices: [], ...told },
             messages: { type: "ping", ...told },
-            responses: { type: "response.prompt_progress", sequence_number: 2, ...told },
+            responses: { type: "response.in_progress", response: { id: "resp_1" }, sequence_number: 2, ...told },
         };
         const events = protocol.reader().read({ event: "message", data: JSON.stringify(frames[protocol.name]) });
         expect(events).toContainEqual({ kind: "progress", done: 400, total: 900, cached: 100 });

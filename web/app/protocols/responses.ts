@@ -92,7 +92,7 @@ class ResponsesReader implements Reader {
         switch (event.type) {
             case "response.created":
                 return [{ kind: "begun", id: text(record(event.response).id) }];
-            case "response.prompt_progress":
+            case "response.in_progress":
                 return progress(event);
             case "response.output_item.added": {
                 const item = record(event.item);

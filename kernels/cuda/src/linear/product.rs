@@ -139,7 +139,7 @@ impl Linear {
             rows: product.rows as u32,
             stack: matrix.stack as u32,
             share: 1,
-            ..self.told(matrix, product.input, product.rows * matrix.stack)?
+            ..Told::new(matrix, product.input, product.rows * matrix.stack)?
         };
         let items = product.rows << told.twice;
         if items == 0 || matrix.out == 0 {
@@ -177,7 +177,7 @@ impl Linear {
             rows: pairs as u32,
             stack: 1,
             share: share as u32,
-            ..self.told(matrix, product.input, pairs.div_ceil(share))?
+            ..Told::new(matrix, product.input, pairs.div_ceil(share))?
         };
         if told.twice != 0 {
             return Err(refused("experts take rows that are rounded once".into()));
@@ -240,9 +240,11 @@ impl Linear {
         let grid = [matrix.out.div_ceil(STRIP) as u32, runs, stack];
         self.device.launch(kernel, &Launch::new(grid, 32 * warps as u32).shared(shared as u32).arg(told))
     }
+}
 
+impl Told {
     /// What a kernel is told of a matrix and `rows` rows of its input.
-    fn told(&self, matrix: &Matrix, input: Input<'_>, rows: usize) -> Result<Told, DeviceError> {
+    fn new(matrix: &Matrix, input: Input<'_>, rows: usize) -> Result<Self, DeviceError> {
         let told = Told::of(matrix);
         match input {
             Input::Floats(x) if matrix.takes_floats() => Ok(Told { x, ..told }),
@@ -265,9 +267,7 @@ impl Linear {
             ))),
         }
     }
-}
 
-impl Told {
     fn of(matrix: &Matrix) -> Self {
         Told {
             weights: matrix.address(),

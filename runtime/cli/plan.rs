@@ -103,7 +103,9 @@ const WHAT: usize = 42;
 fn table(name: &str, plan: &Plan) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
-    let mut line = |name: &str, value: &str| drop(writeln!(text, "{name:<12}{value}"));
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<12}{value}");
+    };
     line("model", &printable(&format!("{name} ({}, {} layers)", plan.architecture, plan.layers.len())));
     line("state", &state(plan));
     if let Some(device) = &plan.device {

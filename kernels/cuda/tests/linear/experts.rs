@@ -18,7 +18,7 @@ impl Choices {
             let mut order: Vec<u32> = (0..experts as u32).collect();
             for i in 0..used {
                 order.swap(i, i + (numbers.next() as usize) % (experts - i));
-                ids.push(if holes && numbers.next() % 5 == 0 { u32::MAX } else { order[i] });
+                ids.push(if holes && numbers.next().is_multiple_of(5) { u32::MAX } else { order[i] });
             }
         }
         Choices { experts, share: used, ids }

@@ -1,5 +1,7 @@
 //! Matrix products on the emulated device, bit by bit against plain loops that add in the same order.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod experts;
 mod oracle;
 

@@ -59,7 +59,7 @@ impl Numbers {
                 GgmlType::F32 => bytes.extend(x.to_le_bytes()),
                 // A half between 2^-4 and 2 in magnitude, of any sign and mantissa.
                 GgmlType::F16 => {
-                    bytes.extend((((self.next() % 5 + 11) << 10 | self.next() & 0x83ff) as u16).to_le_bytes())
+                    bytes.extend((((self.next() % 5 + 11) << 10 | self.next() & 0x83ff) as u16).to_le_bytes());
                 }
                 GgmlType::BF16 => bytes.extend(((x.to_bits() >> 16) as u16).to_le_bytes()),
                 GgmlType::F64 => bytes.extend(f64::from(x).to_le_bytes()),

@@ -1,6 +1,8 @@
 //! Every kernel file compiles without a warning for every kind of card that the NVRTC at `BANTAM_NVRTC` knows, and what each
 //! kernel takes is shown. Without that variable only an NVRTC that the system's loader finds is used, if there is one.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},

@@ -77,7 +77,7 @@ fn refused(model: &ModelSizes, machine: &Machine, flags: &Flags, shortage: &Shor
         Ok(_) | Err(Stop::Conflict { .. }) => false,
     };
     Refusal::Short {
-        place: machine.name(shortage.spot),
+        place: name(shortage.spot),
         what: shortage.what.clone(),
         needed: least(available, short),
         available,
@@ -127,11 +127,11 @@ impl Machine {
         }
         machine
     }
+}
 
-    fn name(&self, spot: Spot) -> String {
-        match spot {
-            Spot::Host => "the host".into(),
-            Spot::Device(index) => format!("device {index}"),
-        }
+fn name(spot: Spot) -> String {
+    match spot {
+        Spot::Host => "the host".into(),
+        Spot::Device(index) => format!("device {index}"),
     }
 }

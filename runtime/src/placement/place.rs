@@ -55,6 +55,7 @@ fn short(spot: Spot, what: &str) -> Stop {
     Stop::Short(Shortage { spot, what: what.into() })
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "handed to map_err")]
 fn short_of_host(error: OutOfMemory) -> Stop {
     short(Spot::Host, &error.what)
 }

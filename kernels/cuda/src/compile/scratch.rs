@@ -27,13 +27,16 @@ pub(crate) enum Use {
     Scores,
 }
 
+type Assignments = HashMap<(usize, usize), Arc<Mutex<Assignment>>>;
+
 /// All scratch memory of a program.
 #[derive(Default)]
 pub(crate) struct Scratch {
     buffers: RefCell<HashMap<Use, Arc<Buffer>>>,
     /// By columns, and whether rows are rounded twice.
     activations: RefCell<HashMap<(usize, bool), Arc<Activations>>>,
-    assignments: RefCell<HashMap<(usize, usize), Arc<Mutex<Assignment>>>>,
+    /// By pairs and experts.
+    assignments: RefCell<Assignments>,
 }
 
 /// What lies in rounded activations: nothing else was rounded into them since.

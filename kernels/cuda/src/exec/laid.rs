@@ -201,10 +201,10 @@ impl Laid {
                 }
                 HostOp::Hash { places, hash } => {
                     let rows = places.first().map_or(0, |place| values[*place].len());
-                    for row in 0..rows {
+                    (0..rows).for_each(|row| {
                         let ids: Vec<u32> = places.iter().map(|place| values[*place][row]).collect();
                         hashes(hash, &ids, &mut out);
-                    }
+                    });
                 }
             }
             values[*value] = out;

@@ -15,7 +15,10 @@ use super::{
     },
     GIB, choosing, flags,
 };
-use crate::load::{WeightForm, form};
+use crate::{
+    load::{WeightForm, form},
+    placement::sizes::MixtureSizes,
+};
 
 /// A model's extents.
 struct Shape {
@@ -173,7 +176,7 @@ fn sizes_are_those_of_the_tensors() {
             sizes.layers.iter().map(|layer| layer.mixer.device + layer.ffn.device).sum::<u64>() + sizes.head.device;
         let is_expert = |name: &str| name.contains("_exps");
         assert_eq!(dense, shape.bytes(|name| !is_expert(name) && name != "token_embd.weight"));
-        assert_eq!(sizes.mixtures.iter().map(|m| m.on_device()).sum::<u64>(), shape.bytes(is_expert));
+        assert_eq!(sizes.mixtures.iter().map(MixtureSizes::on_device).sum::<u64>(), shape.bytes(is_expert));
         assert_eq!(sizes.tables, shape.bytes(|name| name == "token_embd.weight"));
         let ffn = sizes.layers.iter().map(|layer| layer.ffn.device).sum::<u64>();
         assert_eq!(ffn, shape.bytes(|name| name.contains(".ffn_") && !is_expert(name)));

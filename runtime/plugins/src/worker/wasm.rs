@@ -13,6 +13,8 @@ use super::{LONGEST_ANSWER, Question, Refusal, symbols};
 
 /// Steps of the interpreter for one question: some seconds.
 const FUEL: u64 = 2_000_000_000;
+/// Steps before the first question, in which a module has little to do.
+const START_FUEL: u64 = FUEL / 16;
 /// Most memory of a plugin, in bytes.
 const MEMORY: usize = 512 << 20;
 /// Bytes of a `bantam_bytes`: an address and a length of 32 bits.
@@ -65,8 +67,9 @@ impl Plugin {
         let limits = StoreLimitsBuilder::new().memory_size(MEMORY).memories(1).instances(1).tables(8).build();
         let mut store = Store::new(&engine, limits);
         store.limiter(|limits| limits);
-        store.set_fuel(FUEL).map_err(load)?;
+        store.set_fuel(START_FUEL).map_err(load)?;
         let instance = Linker::new(&engine).instantiate_and_start(&mut store, &module).map_err(load)?;
+        store.set_fuel(FUEL).map_err(load)?;
         let memory = instance.get_memory(&store, "memory").ok_or_else(|| Refusal::Symbol("memory".into()))?;
         Ok(Plugin { store, instance, memory })
     }

@@ -4,6 +4,7 @@
 // kernels/cuda/emulated). They use no header of the CUDA toolkit, so that only NVRTC itself must be there.
 //
 // Rules for all of them:
+// - Kernels have names that CUDA's own functions do not have: `norm` is one of theirs.
 // - Blocks have one dimension. Sizes are named constants, with the reason beside them.
 // - A multiplication and an addition are fused only where fmaf says so (NVRTC is told --fmad=false), so that two kernels
 //   that compute the same thing compute the same bits.

@@ -3,7 +3,7 @@
 
 // Each run of `group` entries: x / sqrt(mean(x²) + eps), or the sum instead of the mean; times `weight`, which has an entry
 // for each of the row or of the run, or is null. One block for a run, or a warp for each where runs are short.
-KERNEL norm(const float *x, float *out, const float *weight, u32 weight_width, u32 group, u32 mean, float eps) {
+KERNEL norm_runs(const float *x, float *out, const float *weight, u32 weight_width, u32 group, u32 mean, float eps) {
     __shared__ float scratch[WARP];
     const u64 start = static_cast<u64>(blockIdx.x) * group;
     float sum = 0;

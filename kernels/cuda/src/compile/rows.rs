@@ -23,7 +23,7 @@ pub(super) struct AngleKey {
 
 impl Compiling<'_> {
     pub(super) fn norm(&self, o: &Norm, out: ValueId) -> Fit<Task> {
-        let (x, width, kernel) = (self.id(&o.x)?, self.width(out), self.kernel("rows.cu", "norm")?);
+        let (x, width, kernel) = (self.id(&o.x)?, self.width(out), self.kernel("rows.cu", "norm_runs")?);
         let (weight, weights) = self.optional_vector(&o.weight)?.unwrap_or((0, 1));
         let group = o.group.unwrap_or(width);
         let threads = narrow(group.next_multiple_of(32).min(NORM_THREADS));

@@ -6,11 +6,10 @@ use bantam_graph::{Attention, Mask, Rows};
 
 use super::{Compiling, Fit, Task, ir::ValueId, narrow, scratch::Use};
 use crate::{
-    attention::{Attend, Heads, Keys, Merge, Partials, Queries, Rotate, Sight, Source, pieces_of, suits_tensor_cores},
+    attention::{Attend, Heads, Keys, Merge, Partials, Queries, Rotate, Sight, Source, pieces_of},
     device::{Buffer, DeviceError},
     exec::Running,
     pages::{PAGE_ROWS, StateSlot},
-    source::TENSOR_CORES,
     state::{self, PageLayout, Shape, State, Step},
 };
 
@@ -120,9 +119,9 @@ impl Compiling<'_> {
             ..heads
         };
         // All sources of an op are computed alike.
-        let tensor_cores = self.around.device.arch() >= TENSOR_CORES
-            && suits_tensor_cores(&heads)
-            && compressed.as_ref().is_none_or(|(_, slot)| suits_tensor_cores(&of_rows(slot)));
+        // The kernel for tensor cores rounds queries and weights to half floats. What that does to answers is to be measured
+        // first, on real models.
+        let tensor_cores = false;
         let mut sources =
             vec![self.source(0, (heads, tensor_cores), From::State { k, v }, sight, window, chosen, out)?];
         if o.mask == Mask::Block {

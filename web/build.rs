@@ -1,4 +1,5 @@
-//! Compresses the built page once, so that no thread that serves connections has to.
+//! Compresses the built page once, so that no thread that serves connections has to, and finds the hash by which the policy
+//! allows the style within it.
 
 #![allow(clippy::expect_used, reason = "a build script has nobody to return an error to")]
 
@@ -6,8 +7,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use sha2::{Digest, Sha256};
 
 /// Smaller files fit a packet as they are.
 const WORTH_IT: usize = 1024;
@@ -19,6 +22,19 @@ fn main() {
     // What an earlier build left may be gone from the page.
     drop(fs::remove_dir_all(&to));
     compress_all(&from, &to);
+    let page = fs::read_to_string(from.join("index.html")).expect("the built page is in web/dist");
+    println!("cargo:rustc-env=BANTAM_PAGE_STYLE=sha256-{}", hash(style(&page)));
+}
+
+/// What stands within the page's one `style` element.
+fn style(page: &str) -> &str {
+    let within = page.split_once("<style>").and_then(|(_, rest)| rest.split_once("</style>"));
+    within.expect("the built page holds its style: `npm run build` in web").0
+}
+
+/// As a Content-Security-Policy names it.
+fn hash(text: &str) -> String {
+    BASE64_STANDARD.encode(Sha256::digest(text))
 }
 
 fn variable(name: &str) -> PathBuf {

@@ -1,5 +1,6 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
+import { inlineStyle } from "./scripts/inline";
 import { preload } from "./scripts/preload";
 
 /** Where `npm run dev` and `npm run preview` find the API. */
@@ -25,7 +26,7 @@ const routes = [
 const proxy = Object.fromEntries(routes.map((route) => [route, { target: server, changeOrigin: true }]));
 
 export default defineConfig({
-    plugins: [react(), preload("/app/chat/ChatPage.tsx")],
+    plugins: [react(), preload("/app/chat/ChatPage.tsx"), inlineStyle()],
     build: {
         target: "es2023",
         // The policy that the page is served with allows no `data:` but for images.

@@ -1,5 +1,5 @@
 import { Menu } from "lucide-react";
-import { Component, type ErrorInfo, type ReactNode, Suspense, useState } from "react";
+import { Component, type ErrorInfo, type ReactNode, Suspense, useEffect, useState } from "react";
 import styles from "./App.module.css";
 import { useServerPolling } from "./api/server";
 import { HelpDialog } from "./chat/HelpDialog";
@@ -19,6 +19,7 @@ import { Toasts } from "./ui/Toasts";
 export function App() {
     useServerPolling();
     useShortcuts({ help });
+    useEffect(refuseFiles, []);
     const narrow = useNarrow();
     const [open, setOpen] = useState(false);
     const [bar, setBar] = useState<HTMLElement | null>(null);
@@ -66,6 +67,21 @@ export function App() {
             <Toasts />
         </div>
     );
+}
+
+/** A file that is dropped where nothing takes it would be opened by the browser, in place of the page. */
+function refuseFiles(): () => void {
+    const refuse = (event: DragEvent) => {
+        if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        event.dataTransfer.dropEffect = "none";
+    };
+    addEventListener("dragover", refuse);
+    addEventListener("drop", refuse);
+    return () => {
+        removeEventListener("dragover", refuse);
+        removeEventListener("drop", refuse);
+    };
 }
 
 function help(): void {

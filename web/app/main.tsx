@@ -1,4 +1,4 @@
-import { StrictMode } from "react";
+import { StrictMode, startTransition } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./App";
 import "./style/tokens.css";
@@ -8,9 +8,13 @@ import { applyTheme } from "./shell/theme";
 applyTheme();
 const root = document.getElementById("root");
 if (root) {
-    createRoot(root).render(
-        <StrictMode>
-            <App />
-        </StrictMode>,
+    const page = createRoot(root);
+    // Put together in pieces, between which the browser answers to who is at it already.
+    startTransition(() =>
+        page.render(
+            <StrictMode>
+                <App />
+            </StrictMode>,
+        ),
     );
 }

@@ -74,3 +74,20 @@ it("takes what is dropped and pasted, and says where an image was dropped why it
     expect(complaints).toEqual([]);
     await context.close();
 });
+
+it("keeps the page where a file is dropped that nothing takes", async () => {
+    const { page, context, complaints } = await open(browser, server.url);
+    await page.goto(`${server.url}/#/tokenizer`);
+    await page.getByRole("heading", { name: "Tokenizer" }).waitFor();
+    const left = await page.evaluate(() => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File(["fn main() {}"], "main.rs"));
+        const drop = (kind: string) =>
+            document.body.dispatchEvent(new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true }));
+        return { over: drop("dragover"), drop: drop("drop") };
+    });
+    // False: the browser does nothing of its own.
+    expect(left).toEqual({ over: false, drop: false });
+    expect(complaints).toEqual([]);
+    await context.close();
+});

@@ -19,9 +19,12 @@ struct Built;
 #[folder = "$OUT_DIR/gzip/"]
 struct Gzipped;
 
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
-    connect-src 'self'; worker-src 'self'; font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
-    frame-ancestors 'none'";
+const POLICY: &str = concat!(
+    "default-src 'none'; script-src 'self'; style-src 'self' '",
+    env!("BANTAM_PAGE_STYLE"),
+    "'; img-src 'self' data: blob:; connect-src 'self'; worker-src 'self'; font-src 'self'; manifest-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+);
 
 /// The folder of files whose names hold a hash of what is in them.
 const HASHED: &str = "assets/";

@@ -1,5 +1,5 @@
 import { Settings2 } from "lucide-react";
-import { type ReactNode, use, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { lazy, type ReactNode, Suspense, use, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { createPortal } from "react-dom";
 import { useServer } from "../api/server";
 import { changeSettings, rename } from "../db/conversations";
@@ -7,7 +7,6 @@ import { textOf } from "../db/text";
 import type { Message, Part } from "../db/types";
 import type { PageProps } from "../pages";
 import { navigate } from "../router";
-import { SettingsPanel } from "../settings/SettingsPanel";
 import { keepNewSettings, newSettings, type Settings } from "../settings/settings";
 import { BarContext } from "../shell/bar";
 import { Button, IconButton } from "../ui/Button";
@@ -16,7 +15,6 @@ import { useStore } from "../ui/store";
 import { answer, say, startConversation } from "./actions";
 import styles from "./ChatPage.module.css";
 import { Composer } from "./Composer";
-import { MessageList } from "./MessageList";
 import { QuickSettings } from "./QuickSettings";
 import { runs } from "./runs";
 import { useShortcuts } from "./shortcuts";
@@ -24,11 +22,29 @@ import { type Shown, useConversation } from "./useConversation";
 
 const NEW = "new";
 
+/** What a new chat has no use for yet: the page is there before them, and has them before they are wanted. */
+const loadList = () => import("./MessageList");
+const loadSettings = () => import("../settings/SettingsPanel");
+const MessageList = lazy(loadList);
+const SettingsPanel = lazy(loadSettings);
+
+/** Time after which a page that has come up has nothing else to do. */
+const SETTLED_MS = 1000;
+
+function loadRest(): void {
+    // A server that is away is told of elsewhere; what is wanted is asked for again.
+    Promise.all([loadList(), loadSettings()]).catch(() => undefined);
+}
+
 function write(): void {
     document.getElementById("message")?.focus();
 }
 
 export default function ChatPage({ rest }: PageProps) {
+    useEffect(() => {
+        const timer = setTimeout(loadRest, SETTLED_MS);
+        return () => clearTimeout(timer);
+    }, []);
     return rest ? <Old key={rest} id={rest} /> : <New />;
 }
 
@@ -65,7 +81,14 @@ function New() {
                 onEditLast={() => undefined}
             />
             {tab && (
-                <SettingsPanel initial={tab} settings={settings} onChange={change} onClose={() => setTab(undefined)} />
+                <Suspense>
+                    <SettingsPanel
+                        initial={tab}
+                        settings={settings}
+                        onChange={change}
+                        onClose={() => setTab(undefined)}
+                    />
+                </Suspense>
             )}
         </div>
     );
@@ -120,7 +143,9 @@ function Conversation({ shown }: { shown: Shown }) {
     return (
         <div className={styles.chat}>
             <Header title={<Title title={conversation.title} id={id} />} onSettings={() => setTab("general")} />
-            <MessageList shown={shown} />
+            <Suspense fallback={<div className={styles.list} aria-busy="true" />}>
+                <MessageList shown={shown} />
+            </Suspense>
             <Unanswered last={last} />
             <Composer
                 key={id}
@@ -135,12 +160,14 @@ function Conversation({ shown }: { shown: Shown }) {
                 onEditLast={editLast}
             />
             {tab && (
-                <SettingsPanel
-                    initial={tab}
-                    settings={conversation.settings}
-                    onChange={change}
-                    onClose={() => setTab(undefined)}
-                />
+                <Suspense>
+                    <SettingsPanel
+                        initial={tab}
+                        settings={conversation.settings}
+                        onChange={change}
+                        onClose={() => setTab(undefined)}
+                    />
+                </Suspense>
             )}
             <Announcer last={last} />
         </div>

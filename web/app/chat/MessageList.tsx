@@ -18,7 +18,7 @@ const SHORT = 40;
 const GROUP = 8;
 
 /** The messages of the shown branch; those far from the screen keep only their room. */
-export function MessageList({ shown }: { shown: Shown }) {
+export default function MessageList({ shown }: { shown: Shown }) {
     const { conversation, tree, path } = shown;
     const { scroller, content, atEnd, toEnd } = useStick(conversation.id);
     const running = useStore(runs);

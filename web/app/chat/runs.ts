@@ -10,6 +10,7 @@ import type { AnswerInfo, Message, Part } from "../db/types";
 import { protocols } from "../protocols";
 import type { AnswerEvent, Ask, Reader } from "../protocols/types";
 import { createStore } from "../ui/store";
+import { keepLast, takeLast } from "./farewell";
 
 /** Time between two saves of an answer under way. */
 export const SAVE_MS = 1000;
@@ -78,6 +79,8 @@ export class Run {
 
     private async run(outgoing: Promise<Outgoing> | Outgoing): Promise<Live> {
         const saving = setInterval(() => void this.save(), SAVE_MS);
+        const leaving = () => keepLast(this.message.id, this.parts);
+        addEventListener("pagehide", leaving);
         await this.save();
         try {
             await this.receive(await outgoing);
@@ -86,6 +89,8 @@ export class Run {
             this.failed(failure);
         }
         clearInterval(saving);
+        removeEventListener("pagehide", leaving);
+        takeLast(this.message.id);
         this.endThinking();
         const now = performance.now();
         const first = this.firstAt ?? now;
@@ -242,7 +247,7 @@ export async function recover(conversation: string): Promise<boolean> {
         // A run may have begun or ended while this looked.
         const fresh = await db.messages.get(message.id);
         if (fresh?.answer?.state !== "streaming" || runs.get().has(message.id)) continue;
-        await endAnswer(message.id, partial?.parts ?? message.parts, {
+        await endAnswer(message.id, takeLast(message.id) ?? partial?.parts ?? message.parts, {
             ...(partial?.answer ?? fresh.answer),
             state: "interrupted",
             error: {

@@ -13,6 +13,7 @@ export function useFileDrop(take: (files: readonly File[]) => void): boolean {
         on("dragover", (event) => {
             if (!hasFiles(event)) return;
             event.preventDefault();
+            if (event.dataTransfer) event.dataTransfer.dropEffect = "copy";
             setOver(true);
         });
         // Out of the window, not from one element to the next.

@@ -26,7 +26,7 @@ interface SettingsPanelProps extends TabProps {
 }
 
 /** The settings of one conversation. Each change holds from the next message on. */
-export function SettingsPanel({ initial, settings: kept, onChange, onClose }: SettingsPanelProps) {
+export default function SettingsPanel({ initial, settings: kept, onChange, onClose }: SettingsPanelProps) {
     const [tab, setTab] = useState(initial);
     // What is kept comes back later than the next key is pressed.
     const [settings, setSettings] = useState(kept);

@@ -1,7 +1,7 @@
-import { join } from "node:path";
+import { built } from "./built";
 import { type Server, start } from "./server";
 
-const BINARY = process.env.BANTAM_BIN ?? join(import.meta.dirname, "../../../target/ci/bantam");
+const BINARY = process.env.BANTAM_BIN ?? built("bantam");
 /** A model that says something; `demo` is fetched where it is not there yet. */
 const MODEL = process.env.BANTAM_TEST_MODEL ?? "demo";
 

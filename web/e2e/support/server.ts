@@ -2,9 +2,10 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { built } from "./built";
 
 /** The server whose model says what a script tells it to: `cargo build --profile ci -p bantam-protocols --example scripted`. */
-const SCRIPTED = process.env.BANTAM_SCRIPTED ?? join(import.meta.dirname, "../../../target/ci/examples/scripted");
+const SCRIPTED = process.env.BANTAM_SCRIPTED ?? built("examples/scripted");
 
 /** What the model says when the prompt has `when`; the last such text decides. */
 export interface Answer {

@@ -26,6 +26,8 @@ pub struct Guide {
     taken: VecDeque<Step>,
     stop_thinking: Arc<AtomicBool>,
     mask: SimpleVob,
+    /// Whether `mask` is that of the grammar at this place.
+    prepared: bool,
 }
 
 /// Where in an answer.
@@ -75,8 +77,15 @@ impl Guide {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let mask = plan.vocabulary.only_ends();
         let stop_thinking = Arc::new(AtomicBool::new(false));
-        let mut guide =
-            Self { place: Place::Over { cut: false }, run: None, taken: VecDeque::new(), stop_thinking, mask, plan };
+        let mut guide = Self {
+            place: Place::Over { cut: false },
+            run: None,
+            taken: VecDeque::new(),
+            stop_thinking,
+            mask,
+            prepared: false,
+            plan,
+        };
         guide.place = match guide.plan.starts_in {
             Some(thought) => Place::Thinking { thought, seen: Progress::default(), tokens: 0 },
             None => guide.answer(!guide.plan.thoughts.is_empty()),
@@ -99,13 +108,19 @@ impl Guide {
     /// The grammar is too costly at this place. The sequence cannot go on.
     pub fn mask(&mut self) -> Result<Option<&[u32]>, GuideError> {
         if let Some(token) = self.due() {
+            self.prepared = false;
             self.mask = self.plan.vocabulary.trie().singleton_token_set(token);
             return Ok(Some(self.mask.as_slice()));
         }
         match self.place {
             Place::Thinking { seen, .. } | Place::Free { seen, .. } => Ok(self.zone().and_then(|zone| zone.mask(seen))),
             Place::Opening { .. } => Ok(None),
-            Place::Call { .. } | Place::Held(_) => self.held_mask().map(Some),
+            Place::Call { .. } | Place::Held(_) => {
+                if !self.prepared {
+                    self.hold()?;
+                }
+                Ok(Some(self.mask.as_slice()))
+            }
             Place::Over { .. } => {
                 self.mask = self.plan.vocabulary.only_ends();
                 Ok(Some(self.mask.as_slice()))
@@ -113,7 +128,20 @@ impl Guide {
         }
     }
 
-    fn held_mask(&mut self) -> Result<&[u32], GuideError> {
+    /// Whether the next mask takes work that [`Guide::prepare`] can do ahead.
+    pub fn takes_work(&self) -> bool {
+        !self.prepared && matches!(self.place, Place::Call { .. } | Place::Held(_))
+    }
+
+    /// Computes the next mask, so that [`Guide::mask`] has it at once: for the time while the model computes. A grammar
+    /// that is too costly is told by the mask.
+    pub fn prepare(&mut self) {
+        if self.takes_work() {
+            self.prepared = self.hold().is_ok();
+        }
+    }
+
+    fn hold(&mut self) -> Result<(), GuideError> {
         if let Some(run) = &mut self.run {
             self.mask = run.mask()?;
         }
@@ -124,7 +152,7 @@ impl Guide {
                 .filter_map(|thought| thought.first)
                 .for_each(|token| self.mask.allow_token(token));
         }
-        Ok(self.mask.as_slice())
+        Ok(())
     }
 
     /// The token that is written for the model: the next of a mark that must be completed.
@@ -157,6 +185,7 @@ impl Guide {
     /// # Errors
     /// It was not allowed: then the guide is where it was. Or the grammar is too costly, and the sequence cannot go on.
     pub fn accept(&mut self, token: u32) -> Result<(), GuideError> {
+        self.prepared = false;
         let mut step = Step { before: self.place, fed: 0, run: Change::Kept };
         if let Err(error) = self.take(token, &mut step) {
             self.place = step.before;
@@ -384,6 +413,7 @@ impl Guide {
         if tokens > kept {
             return Err(GuideError::TooFar { tokens, kept });
         }
+        self.prepared = false;
         for step in self.taken.split_off(kept - tokens).into_iter().rev() {
             self.place = step.before;
             match step.run {

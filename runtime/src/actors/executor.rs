@@ -1,6 +1,7 @@
 //! The executor: owns the backend program and the thread that runs it, one step at a time.
 //!
-//! Messages: [`ExecutorMessage::Run`] computes one step and samples from its logits; the answer is
+//! Messages: [`ExecutorMessage::Run`] computes one step and samples from its logits (what grammars allow is found meanwhile, by
+//! [`MaskThread`]); the answer is
 //! [`SchedulerMessage::StepDone`]. [`ExecutorMessage::Transfer`] saves or restores the state of a
 //! sequence, [`ExecutorMessage::Copy`] copies a little of the cache. What each expert computed goes to
 //! the experts actor once every few steps. The work is done on a thread of its own; this actor only hands it over, so it answers
@@ -21,6 +22,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use super::{
     experts::ExpertsMessage,
     job::{Capture, CapturedRow},
+    masks::MaskThread,
     scheduler::SchedulerMessage,
     transfer::{CopyJob, TransferJob},
 };
@@ -133,12 +135,13 @@ impl ExecutorThread {
         // Bounded by its senders: a scheduler waits for what it has sent, and one that was started anew comes behind what the
         // one before it left here.
         let (work, received) = channel();
-        std::thread::Builder::new().name("executor".into()).spawn(move || run_all(program, &received))?;
+        let masks = MaskThread::spawn()?;
+        std::thread::Builder::new().name("executor".into()).spawn(move || run_all(program, &masks, &received))?;
         Ok(ExecutorThread { work })
     }
 }
 
-fn run_all(mut program: Box<dyn Program>, received: &Receiver<Order>) {
+fn run_all(mut program: Box<dyn Program>, masks: &MaskThread, received: &Receiver<Order>) {
     let mut untold = Untold { rows: vec![0; program.mixtures().iter().sum()], steps: 0 };
     let mut told: Option<ActorRef<ExpertsMessage>> = None;
     loop {
@@ -154,7 +157,7 @@ fn run_all(mut program: Box<dyn Program>, received: &Receiver<Order>) {
         };
         let Some(Order { work, scheduler, experts }) = next else { return };
         let done = match work {
-            Work::Step(job) => step_done(program.as_mut(), job),
+            Work::Step(job) => step_done(program.as_mut(), masks, job),
             Work::Transfer(job) => transfer_done(program.as_mut(), job),
             Work::Copy(job) => copy_done(program.as_ref(), job),
             Work::Release(pages) => {
@@ -175,9 +178,13 @@ fn run_all(mut program: Box<dyn Program>, received: &Receiver<Order>) {
     }
 }
 
-fn step_done(program: &mut dyn Program, mut job: Box<StepJob>) -> SchedulerMessage {
+fn step_done(program: &mut dyn Program, masks: &MaskThread, mut job: Box<StepJob>) -> SchedulerMessage {
     let start = Instant::now();
-    let result = catch_unwind(AssertUnwindSafe(|| run_step(program, &mut job)))
+    let away = masks.lend(&mut job.wants);
+    let computed = catch_unwind(AssertUnwindSafe(|| program.run(&job.step).map_err(|e| e.to_string())));
+    masks.take_back(away, &mut job.wants);
+    let result = computed
+        .and_then(|computed| catch_unwind(AssertUnwindSafe(|| computed.map(|()| draw_all(program, &mut job)))))
         .unwrap_or_else(|panic| Err(format!("the step panicked: {}", panic_text(panic.as_ref()))));
     SchedulerMessage::StepDone(Box::new(StepOutcome { job, result, elapsed: start.elapsed() }))
 }
@@ -196,8 +203,8 @@ fn copy_done(program: &dyn Program, mut job: Box<CopyJob>) -> SchedulerMessage {
     SchedulerMessage::CopyDone(job)
 }
 
-fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> {
-    program.run(&job.step).map_err(|e| e.to_string())?;
+/// Does what is wanted of each logit row.
+fn draw_all(program: &dyn Program, job: &mut StepJob) {
     let vocab = program.vocab();
     let sequences = job.step.sequences.len();
     for (row, want) in program.logits().chunks_exact(vocab).zip(&mut job.wants) {
@@ -218,7 +225,6 @@ fn run_step(program: &mut dyn Program, job: &mut StepJob) -> Result<(), String> 
                 Some(drawn.unwrap_or_else(|panic| Err(format!("sampling panicked: {}", panic_text(panic.as_ref())))));
         }
     }
-    Ok(())
 }
 
 /// Draws a token and takes note of it. A row without a number in it, as damaged weights give, has none to draw.

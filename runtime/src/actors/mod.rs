@@ -18,6 +18,7 @@ pub(crate) mod executor;
 pub(crate) mod experts;
 pub(crate) mod job;
 pub(crate) mod kv;
+pub(crate) mod masks;
 pub(crate) mod model;
 pub(crate) mod registry;
 pub(crate) mod root;

@@ -114,6 +114,18 @@ impl Sampler {
         Ok(sampled)
     }
 
+    /// Whether the next token takes work that [`Sampler::prepare`] can do before its logits are there.
+    pub fn takes_work(&self) -> bool {
+        self.guide.as_ref().is_some_and(Guide::takes_work)
+    }
+
+    /// Finds which tokens may come next, while the model computes.
+    pub fn prepare(&mut self) {
+        if let Some(guide) = &mut self.guide {
+            guide.prepare();
+        }
+    }
+
     /// What holds for the sequence.
     pub fn params(&self) -> &SamplingParams {
         &self.params

@@ -268,8 +268,14 @@ proptest! {
                 places.push((place, token));
             }
             let back = chance.below(places.len().min(20) + 1);
+            // A mask that was found ahead is of no use elsewhere.
+            guide.prepare();
             guide.rewind(back).unwrap();
             for (place, token) in &places[places.len() - back..] {
+                if chance.below(2) == 0 {
+                    guide.prepare();
+                    prop_assert!(!guide.takes_work());
+                }
                 let mask = guide.mask().unwrap().map(<[u32]>::to_vec);
                 prop_assert_eq!(&(mask, guide.in_call(), guide.in_reasoning(), guide.must_end()), place);
                 guide.accept(*token).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bantam_grammar::Guide;
 use bantam_text::{
     Capabilities, Joined, PastTurns, RenderInput, Segment, Specials, TemplateError, TokenizerError, local_now,
-    prepare_messages, write_out_tools,
+    prepare_messages, prepare_tools, write_out_tools,
 };
 use serde_json::{Map, Value};
 
@@ -242,9 +242,13 @@ fn rendered(info: &ModelInfo, chat: &ChatPrompt) -> Result<Vec<Segment>, Refusal
         None => chat.messages.clone(),
     };
     let knows_tools = info.template_capabilities.as_ref().is_none_or(|template| template.tools);
+    let declared = |tools: &[Value]| match &info.template_capabilities {
+        Some(capabilities) => prepare_tools(tools, capabilities),
+        None => tools.to_vec(),
+    };
     let input = RenderInput {
         messages,
-        tools: chat.tools.clone().filter(|_| knows_tools).map(Value::Array),
+        tools: chat.tools.as_deref().filter(|_| knows_tools).map(|tools| Value::Array(declared(tools))),
         kwargs,
         special_tokens: info.special_tokens.clone(),
         parse_arguments: true,

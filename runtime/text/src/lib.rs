@@ -14,6 +14,6 @@ pub use output::{Call, OutputFormat, Part, Piece, Splitter, Tool, Turn};
 pub use stop::{StopMatcher, StopOutput};
 pub use template::{
     Capabilities, ChatTemplate, EFFORT_LEVELS, EffortSetting, PastTurns, RESERVED_VARIABLES, RenderInput,
-    TemplateError, ThinkingSwitch, local_now, prepare_messages, write_out_tools,
+    TemplateError, ThinkingSwitch, local_now, prepare_messages, prepare_tools, write_out_tools,
 };
 pub use tokenizer::{Joined, Segment, Specials, StreamDecoder, TokenType, Tokenizer, TokenizerSpec};

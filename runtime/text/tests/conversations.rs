@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use bantam_gguf::GgufFile;
 use bantam_text::{
     Capabilities, ChatTemplate, DateTime, RESERVED_VARIABLES, RenderInput, Segment, Specials, Tokenizer, local_now,
-    prepare_messages,
+    prepare_messages, prepare_tools,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -103,6 +103,26 @@ fn capabilities_are_those_of_the_published_models() {
     for name in ["Qwen-Qwen3-0.6B", "LFM2-8B-A1B", "SmolLM2", "deepseek-ai-DeepSeek-R1"] {
         assert!(!find(name).absent_content, "{name}");
     }
+}
+
+/// APIs let a declaration leave out all but the name.
+#[test]
+fn tools_may_be_bare() {
+    let mut refusing = Vec::new();
+    for template in TEMPLATES.iter().filter(|template| template.capabilities.tools) {
+        let tools = vec![json!({"type": "function", "function": {"name": "look"}})];
+        let with = |tools: Vec<Value>| {
+            let messages = json!([{"role": "user", "content": "hi"}]);
+            let input = RenderInput { tools: Some(Value::Array(tools)), ..template.input(&messages) };
+            template.template.render(&input, local_now())
+        };
+        let prompt = with(prepare_tools(&tools, &template.capabilities));
+        assert!(prompt.is_ok_and(|prompt| prompt.contains("look")), "{}", template.name);
+        if with(tools).is_err() {
+            refusing.push(template.name.as_str());
+        }
+    }
+    assert!(refusing.contains(&"muse-glimmer.jinja"), "{refusing:?}");
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub const EFFORT_LEVELS: [&str; 7] = ["none", "minimal", "low", "medium", "high"
 pub struct Capabilities {
     /// Tools are declared to the model.
     pub tools: bool,
+    /// Tools may be declared without a description and parameters.
+    pub bare_tools: bool,
     /// Messages of role `tool` are rendered.
     pub tool_results: bool,
     /// An assistant may call several tools in one message.
@@ -140,6 +142,7 @@ impl ChatTemplate {
         let result = || probe.message("tool", "ok");
         let capabilities = Capabilities {
             tools: probe.shows_tools(),
+            bare_tools: probe.shows_tool(json!({"name": MARK})),
             tool_results: probe.shows(vec![hi(), probe.calls(1), probe.message("tool", MARK)]),
             parallel_tool_calls: probe.shows(vec![hi(), probe.calls(2), probe.message("tool", MARK)]),
             tool_calls: probe.shows_value(vec![hi(), probe.calls(1), result()]),
@@ -235,7 +238,10 @@ impl Probe<'_> {
 
     fn shows_tools(&self) -> bool {
         let parameters = json!({"type": "object", "properties": {"a": {"type": "string", "description": "b"}}});
-        let function = json!({"name": MARK, "description": "c", "parameters": parameters});
+        self.shows_tool(json!({"name": MARK, "description": "c", "parameters": parameters}))
+    }
+
+    fn shows_tool(&self, function: Json) -> bool {
         let tools = json!([{"type": "function", "function": function}]);
         let prompt = self.render(vec![self.message("user", "hi")], Some(tools), Map::new());
         prompt.is_some_and(|prompt| prompt.contains(MARK))

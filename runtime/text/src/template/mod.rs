@@ -31,7 +31,7 @@ use messages::Marks;
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::{AutoEscape, Environment, State, Value};
 pub use past::PastTurns;
-pub use prepare::prepare_messages;
+pub use prepare::{prepare_messages, prepare_tools};
 pub use tools::write_out_tools;
 
 /// The name under which the default template is known.

@@ -47,6 +47,18 @@ pub fn prepare_messages(messages: &[Json], capabilities: &Capabilities) -> Vec<J
     calls::prepare(prepared, capabilities)
 }
 
+/// `tools` in the form that a template with these capabilities takes: what an API lets a declaration leave out is there,
+/// and says nothing.
+pub fn prepare_tools(tools: &[Json], capabilities: &Capabilities) -> Vec<Json> {
+    let mut tools = tools.to_vec();
+    let bare = tools.iter_mut().filter(|_| !capabilities.bare_tools);
+    for function in bare.filter_map(|tool| tool.get_mut("function")?.as_object_mut()) {
+        function.entry("description").or_insert_with(|| json!(""));
+        function.entry("parameters").or_insert_with(|| json!({"type": "object", "properties": {}}));
+    }
+    tools
+}
+
 fn is_system(message: &Json) -> bool {
     message.get("role").is_some_and(|role| role == "system")
 }

@@ -15,9 +15,13 @@ use crate::{Grammar, GrammarError, Rules, ToolChoice, Vocabulary, crossing, resp
 pub(crate) fn compile(vocabulary: &Vocabulary, rules: &Rules) -> Result<Grammar, GrammarError> {
     let tools = callable(rules)?;
     let only_calls = matches!(rules.choice, ToolChoice::Required | ToolChoice::Named(_));
-    let held = held(vocabulary, rules, &tools, only_calls)?;
+    let held = held(vocabulary, rules, &tools, only_calls, false)?;
+    let settled = match &rules.header {
+        Some(_) if held.is_some() => self::held(vocabulary, rules, &tools, only_calls, true)?,
+        _ => held.clone(),
+    };
     let triggers = triggers(vocabulary, rules, &tools, held.as_ref())?;
-    let fits = Fits { vocabulary, triggers: &triggers, held: held.as_ref() };
+    let fits = Fits { vocabulary, triggers: &triggers, held: settled.as_ref() };
     let plan = Plan {
         thoughts: (0..rules.reasoning.len()).map(|number| fits.thought(rules, number)).collect(),
         starts_in: rules.starts_in_reasoning.filter(|&number| number < rules.reasoning.len()),
@@ -29,6 +33,7 @@ pub(crate) fn compile(vocabulary: &Vocabulary, rules: &Rules) -> Result<Grammar,
         max_call_tokens: rules.max_call_tokens,
         vocabulary: vocabulary.clone(),
         held,
+        settled,
         triggers,
     };
     Ok(Grammar(Arc::new(plan)))
@@ -47,15 +52,21 @@ fn callable(rules: &Rules) -> Result<Vec<Callable>, GrammarError> {
     Err(GrammarError::new("tool_choice", problem))
 }
 
-/// The program of answers that are held to a form, or to be calls.
+/// The program of answers that are held to a form, or to be calls; with the headers of their messages, if there are any.
 fn held(
     vocabulary: &Vocabulary,
     rules: &Rules,
     tools: &[Callable],
     only_calls: bool,
+    with_header: bool,
 ) -> Result<Option<Arc<Program>>, GrammarError> {
     let mut lark = Lark::new(vocabulary);
     let form = if only_calls { None } else { response::expression(&rules.response, &mut lark)? };
+    let header = rules.header.as_ref().filter(|_| with_header);
+    let form = form.map(|form| match header {
+        Some((between, header)) => format!("{} {form}", lark.header(between, header, [header.answer.as_str()])),
+        None => form,
+    });
     if form.is_none() && !only_calls {
         return Ok(None);
     }
@@ -65,7 +76,7 @@ fn held(
     if !syntaxes.is_empty() {
         let mut writer = Writer::new(&mut lark);
         for syntax in syntaxes {
-            options.push(writer.turn(syntax, tools, rules.parallel)?);
+            options.push(writer.turn(syntax, tools, rules.parallel, header)?);
         }
     }
     let program = vocabulary.program(lark.finish(&options.join(" | ")));

@@ -95,7 +95,8 @@ impl Guide {
 
     /// The place at an answer's beginning.
     fn answer(&mut self, may_think: bool) -> Place {
-        let Some(held) = &self.plan.held else { return Place::Free { seen: Progress::default(), written: 0 } };
+        let held = if may_think { &self.plan.held } else { &self.plan.settled };
+        let Some(held) = held else { return Place::Free { seen: Progress::default(), written: 0 } };
         self.run = Some(held.start());
         let call = self.plan.only_calls.then_some(0);
         Place::Held(Held { may_think, call, seen: Some(Progress::default()) })

@@ -1,5 +1,6 @@
 //! Grammars in llguidance's form of Lark, written piece by piece.
 
+use bantam_family_api::MessageHeader;
 use bantam_text::Specials;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::Value;
@@ -60,6 +61,20 @@ impl<'a> Lark<'a> {
     pub(crate) fn mark(&self, text: &str) -> String {
         let pieces: Vec<String> = pieces(self.vocabulary, text).iter().map(Piece::expression).collect();
         pieces.join(" ")
+    }
+
+    /// The header of a message to one of these, which may be left out, behind what may stand between two messages.
+    pub(crate) fn header<'n>(
+        &mut self,
+        between: &[String],
+        header: &MessageHeader,
+        recipients: impl IntoIterator<Item = &'n str>,
+    ) -> String {
+        let between: String = between.iter().map(|text| format!("({})? ", self.mark(text))).collect();
+        let recipients: Vec<String> = recipients.into_iter().map(literal).collect();
+        let (before, behind) = (self.mark(&header.before), self.mark(&header.behind));
+        let whole = self.rule(&format!("{between}{before} ({}) {behind}", recipients.join(" | ")));
+        self.rule(&format!("{whole}?"))
     }
 
     pub(crate) fn vocabulary(&self) -> &'a Vocabulary {

@@ -38,6 +38,9 @@ pub(crate) struct Plan {
     pub(crate) free: Zone,
     /// Answers that may not: all of one is held to this.
     pub(crate) held: Option<Arc<Program>>,
+    /// The same of an answer that begins with no more reasoning: a header may say to whom it goes. Where the model may
+    /// still reason, a header is how it begins to.
+    pub(crate) settled: Option<Arc<Program>>,
     /// Whether held answers are calls and nothing else.
     pub(crate) only_calls: bool,
     /// Finds where calls begin in a held answer.

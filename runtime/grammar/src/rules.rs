@@ -1,6 +1,6 @@
 //! What a request allows, as the grammar is told it.
 
-use bantam_family_api::{CallSyntax, Reasoning};
+use bantam_family_api::{CallSyntax, MessageHeader, Reasoning};
 use bantam_text::Tool;
 
 use crate::{ResponseFormat, ToolChoice};
@@ -14,6 +14,8 @@ pub struct Rules {
     pub starts_in_reasoning: Option<usize>,
     /// How many tokens of reasoning there may be before its end is written for the model.
     pub reasoning_budget: Option<usize>,
+    /// Where a turn is several messages, how each begins: the texts that may stand between two of them, and the header.
+    pub header: Option<(Vec<String>, MessageHeader)>,
     /// How calls may be written, first the syntax that the prompt shows; it is the one of calls that are required. A call in
     /// any other of these is held to the tools too.
     pub calls: Vec<CallSyntax>,

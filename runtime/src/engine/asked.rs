@@ -104,6 +104,7 @@ impl Asked {
             reasoning,
             starts_in_reasoning,
             reasoning_budget: self.reasoning_budget.or(info.thinking_budget),
+            header: info.output.header().filter(|_| self.is_chat).cloned(),
             calls: if holds_calls { info.output.calls().to_vec() } else { Vec::new() },
             tools: if holds_calls { self.tools } else { Vec::new() },
             choice: self.choice,

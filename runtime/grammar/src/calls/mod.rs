@@ -10,7 +10,7 @@ mod style;
 mod tagged;
 mod values;
 
-use bantam_family_api::{CallSyntax, LarkCalls};
+use bantam_family_api::{CallSyntax, LarkCalls, MessageHeader};
 use llguidance::api::GrammarWithLexer;
 use serde_json::Value;
 
@@ -69,14 +69,24 @@ impl<'l, 'v> Writer<'l, 'v> {
         Self { lark, space }
     }
 
-    /// All that a turn may have of calls: one, or as many as there are in a block, or any number of those.
+    /// All that a turn may have of calls: one, or as many as there are in a block, or any number of those, each in a message
+    /// of its own where there are headers.
     pub(crate) fn turn(
         &mut self,
         syntax: &CallSyntax,
         tools: &[Callable],
         parallel: bool,
+        header: Option<&(Vec<String>, MessageHeader)>,
     ) -> Result<String, GrammarError> {
         let one = self.one(syntax, tools, parallel)?;
+        let one = match header {
+            Some((between, header)) => {
+                let names = tools.iter().map(|tool| tool.name.as_str());
+                let to_tool = self.lark.header(between, header, names);
+                self.lark.rule(&format!("{to_tool} {} {one}", self.space))
+            }
+            None => one,
+        };
         let again = parallel && !ends_the_turn(syntax);
         let space = &self.space;
         let rest = if again { format!(" ({space} {one})*") } else { String::new() };

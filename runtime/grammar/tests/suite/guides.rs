@@ -2,7 +2,7 @@
 
 use bantam_family_api::{CallSyntax, Reasoning};
 use bantam_grammar::{Guide, GuideError, ResponseFormat, Rules, Tool, ToolChoice};
-use bantam_text::Specials;
+use bantam_text::{OutputFormat, Specials};
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::atomic::Ordering;
@@ -164,6 +164,44 @@ fn without_anything_asked_everything_is_allowed() {
         guide.accept(token).unwrap();
     }
     assert!(!guide.in_call() && !guide.in_reasoning() && !guide.must_end());
+}
+
+/// Where turns are messages with headers, what is held to a form may say to whom it goes, and nothing else.
+#[test]
+fn held_answers_have_the_headers_of_their_format() {
+    let format = formats().values().find(|format| format.header.is_some()).unwrap();
+    let output = OutputFormat::new(format, None, true);
+    let tools = vec![Tool { name: "look".into(), parameters: json!({"type": "object", "properties": {}}) }];
+    let rules = Rules { header: output.header().cloned(), parallel: true, ..Rules::default() };
+    let calls = Rules { calls: format.calls.clone(), tools, choice: ToolChoice::Required, ..rules.clone() };
+    let form = Rules { response: ResponseFormat::JsonObject, ..rules };
+    let call = "<atem:function_calls>\n<atem:invoke name=\"look\">\n</atem:invoke>\n</atem:function_calls>";
+    let to_look = format!(" to=look<|message|>{call}");
+    let cases = [
+        (&calls, call.to_owned(), true),
+        (&calls, to_look.clone(), true),
+        (&calls, format!("{to_look}<|eom|><|start|>assistant{to_look}"), true),
+        (&calls, format!(" to=user<|message|>{call}"), false),
+        (&calls, format!(" to=hear<|message|>{call}"), false),
+        (&form, "{\"a\": 1}".into(), true),
+        (&form, " to=user<|message|>{\"a\": 1}".into(), true),
+        (&form, " to=look<|message|>{\"a\": 1}".into(), false),
+    ];
+    for (rules, text, good) in cases {
+        for reasons in [false, true] {
+            let reasoning = if reasons { format.reasoning.clone() } else { Vec::new() };
+            let before = if reasons { " to=self<|message|>Hm.<|eom|><|start|>assistant" } else { "" };
+            // Without a header, as the turn goes on behind reasoning.
+            if reasons && !text.starts_with(' ') {
+                continue;
+            }
+            let mut guide = smollm().compile(&Rules { reasoning, ..rules.clone() }).guide();
+            let tokens = smollm().tokenizer.encode(&format!("{before}{text}"), Specials::Plain).unwrap();
+            let refused = tokens.iter().find_map(|&token| guide.accept(token).err());
+            assert_eq!(refused.is_none(), good, "{before}{text}: {refused:?}");
+            assert_eq!(good && Model::allows(guide.mask().unwrap(), smollm().end), good, "{before}{text}");
+        }
+    }
 }
 
 #[test]

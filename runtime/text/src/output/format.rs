@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use bantam_family_api::{CallSyntax, ChatFormat, JsonCalls, LarkCalls, NamedCalls, Reasoning, TaggedCalls};
+use bantam_family_api::{
+    CallSyntax, ChatFormat, JsonCalls, LarkCalls, MessageHeader, NamedCalls, Reasoning, TaggedCalls,
+};
 
 use super::marks::Marks;
 use super::splitter::Splitter;
@@ -17,6 +19,7 @@ pub struct OutputFormat {
     /// All texts of marks, as they are spelled.
     spelled: Vec<String>,
     marks: Arc<Marks>,
+    header: Option<(Vec<String>, MessageHeader)>,
 }
 
 impl OutputFormat {
@@ -32,7 +35,16 @@ impl OutputFormat {
         let spelled = spelled.chain(header).chain(chat.hidden.iter().cloned());
         let spelled = spelled.chain(calls.iter().flat_map(texts).map(str::to_owned)).collect();
         let marks = Arc::new(Marks::new(reasoning, syntaxes, chat.header.clone(), &chat.hidden));
-        Self { calls, stop_texts: chat.stop_texts.clone(), spelled, marks }
+        let header = chat.header.clone().map(|header| {
+            let between = chat.hidden.iter().filter(|text| **text != header.behind).cloned().collect();
+            (between, header)
+        });
+        Self { calls, stop_texts: chat.stop_texts.clone(), spelled, marks, header }
+    }
+
+    /// Where a turn is several messages, how each begins: the texts that may stand between two of them, and the header.
+    pub fn header(&self) -> Option<&(Vec<String>, MessageHeader)> {
+        self.header.as_ref()
     }
 
     /// How calls may be written, first as the template shows it.

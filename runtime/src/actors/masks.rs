@@ -19,10 +19,6 @@ pub(crate) struct MaskThread {
     done: Receiver<Lent>,
 }
 
-/// Samplers that are there for the time of a step.
-#[must_use = "samplers come back by `MaskThread::take_back`"]
-pub(crate) struct Away(usize);
-
 impl MaskThread {
     /// Starts the thread.
     ///
@@ -44,8 +40,9 @@ impl MaskThread {
         Ok(MaskThread { work, done })
     }
 
-    /// Hands over the samplers whose next token takes work. Others cost nothing.
-    pub(crate) fn lend(&self, wants: &mut [Want]) -> Away {
+    /// Hands over the samplers whose next token takes work, and tells how many that are. Others cost nothing.
+    #[must_use = "as many are to be taken back"]
+    pub(crate) fn lend(&self, wants: &mut [Want]) -> usize {
         let mut away = 0;
         for (row, want) in wants.iter_mut().enumerate() {
             let Some(sampler) = want.sampler.take_if(|sampler| sampler.takes_work()) else { continue };
@@ -55,12 +52,12 @@ impl MaskThread {
                 Err(unsent) => want.sampler = Some(unsent.0.1),
             }
         }
-        Away(away)
+        away
     }
 
-    /// Waits for the samplers, and puts them where they were.
-    pub(crate) fn take_back(&self, away: Away, wants: &mut [Want]) {
-        for (row, sampler) in self.done.iter().take(away.0) {
+    /// Waits for the samplers that were lent, and puts them where they were.
+    pub(crate) fn take_back(&self, away: usize, wants: &mut [Want]) {
+        for (row, sampler) in self.done.iter().take(away) {
             if let Some(want) = wants.get_mut(row) {
                 want.sampler = Some(sampler);
             }

@@ -142,7 +142,7 @@ impl ChatTemplate {
         let result = || probe.message("tool", "ok");
         let capabilities = Capabilities {
             tools: probe.shows_tools(),
-            bare_tools: probe.shows_tool(json!({"name": MARK})),
+            bare_tools: probe.shows_tool(&json!({"name": MARK})),
             tool_results: probe.shows(vec![hi(), probe.calls(1), probe.message("tool", MARK)]),
             parallel_tool_calls: probe.shows(vec![hi(), probe.calls(2), probe.message("tool", MARK)]),
             tool_calls: probe.shows_value(vec![hi(), probe.calls(1), result()]),
@@ -238,10 +238,10 @@ impl Probe<'_> {
 
     fn shows_tools(&self) -> bool {
         let parameters = json!({"type": "object", "properties": {"a": {"type": "string", "description": "b"}}});
-        self.shows_tool(json!({"name": MARK, "description": "c", "parameters": parameters}))
+        self.shows_tool(&json!({"name": MARK, "description": "c", "parameters": parameters}))
     }
 
-    fn shows_tool(&self, function: Json) -> bool {
+    fn shows_tool(&self, function: &Json) -> bool {
         let tools = json!([{"type": "function", "function": function}]);
         let prompt = self.render(vec![self.message("user", "hi")], Some(tools), Map::new());
         prompt.is_some_and(|prompt| prompt.contains(MARK))

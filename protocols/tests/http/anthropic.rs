@@ -260,7 +260,7 @@ async fn thoughts_that_are_omitted_are_not_lost() {
         turns.push(whole(&server, &asked(display, &question)).await["content"].clone());
     }
     let [shown, omitted] = turns.as_slice() else { panic!("{turns:?}") };
-    assert_eq!((&shown[0]["thinking"], &omitted[0]["thinking"]), (&json!("Hm. Hm.\n"), &json!("")));
+    assert_eq!((&shown[0]["thinking"], &omitted[0]["thinking"]), (&json!("Hm. Hm."), &json!("")));
     assert_eq!((&shown[1], &omitted[1]["text"]), (&omitted[1], &json!("Yes.")));
 
     acting.say("<think>\nHm. Hm.\n</think>\n\nYes.");

@@ -103,7 +103,8 @@ fn operation(route: &Route) -> Value {
     };
     let mut content = json!({"application/json": {"schema": named(route.answer)}});
     if route.streams {
-        content["text/event-stream"] = json!({"schema": {"type": "string"}});
+        // Events have their data in JSON, each protocol in its own form.
+        content["text/event-stream"] = json!({});
     }
     if route.method == "get" && !route.path.starts_with("/v1") {
         content["text/plain"] = json!({});

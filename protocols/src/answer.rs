@@ -13,6 +13,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::error::ApiError;
 use crate::live::{Entry, Live};
@@ -108,6 +109,7 @@ impl Answer {
 
     /// Lets the protocol follow the answer to its end, and tells nobody.
     pub(crate) async fn drive<P: Frames>(mut self, mut protocol: P) -> Result<P, ApiError> {
+        drop(protocol.begun());
         while let Some(event) = self.next().await {
             match event {
                 Event::Started { cached_tokens, .. } => drop(protocol.started(cached_tokens)),
@@ -178,7 +180,7 @@ pub(crate) fn told_at_once(frames: Vec<Frame>) -> Response {
 }
 
 /// A response with these frames, as they come.
-fn respond_with(frames: impl Stream<Item = Frame> + Send + 'static) -> Response {
+pub(crate) fn respond_with(frames: impl Stream<Item = Frame> + Send + 'static) -> Response {
     let events = frames.map(|frame| Ok::<_, Infallible>(sse::Event::from(frame)));
     let mut response = Sse::new(events).into_response();
     response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
@@ -260,6 +262,13 @@ enum Told {
     Failed(Vec<Frame>),
 }
 
+impl Told {
+    /// Whether nothing of it goes out.
+    fn is_silent(&self) -> bool {
+        matches!(self, Told::Frames(frames) if frames.is_empty())
+    }
+}
+
 fn told(
     mut answer: Answer,
     mut protocol: impl Frames,
@@ -267,9 +276,11 @@ fn told(
 ) -> impl Stream<Item = Told> + Send + 'static {
     async_stream::stream! {
         yield Told::Frames(protocol.begun());
+        // When something went out last: an answer may go on for long in ways that a protocol does not tell.
+        let mut heard = Instant::now();
         loop {
             let silence = if answer.progress.is_some() { keepalive.min(PROGRESS_EVERY) } else { keepalive };
-            yield match tokio::time::timeout(silence, answer.next()).await {
+            let told = match tokio::time::timeout(silence.saturating_sub(heard.elapsed()), answer.next()).await {
                 Err(_) => Told::Frames(match progress(answer.progress.clone(), answer.request).await {
                     Some(progress) => protocol.progress(progress),
                     None => protocol.waiting(),
@@ -283,6 +294,14 @@ fn told(
                 Ok(Some(Event::Failed(why))) => Told::Failed(protocol.failed(&ApiError::failed(&why))),
                 Ok(None) => break,
             };
+            let told = match told.is_silent() && heard.elapsed() >= silence {
+                true => Told::Frames(protocol.waiting()),
+                false => told,
+            };
+            if !told.is_silent() {
+                heard = Instant::now();
+            }
+            yield told;
         }
         yield Told::Frames(protocol.ended());
     }
@@ -467,6 +486,36 @@ mod tests {
         let body = body(response).await;
         assert_eq!(body.matches(": ping\n\n").count(), 5, "{body}");
         assert!(body.ends_with("data: a\n\ndata: end\n\n"), "{body}");
+    }
+
+    /// Tells nothing but the end.
+    struct Silent;
+
+    impl Frames for Silent {
+        fn started(&mut self, _: usize) -> Vec<Frame> {
+            Vec::new()
+        }
+        fn delta(&mut self, _: Delta) -> Vec<Frame> {
+            Vec::new()
+        }
+        fn finished(&mut self, _: &Outcome) -> Vec<Frame> {
+            vec![Frame::Data("end".into())]
+        }
+        fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
+            vec![Frame::Data(error.message.clone())]
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn comments_go_out_while_an_answer_goes_on_in_ways_that_are_not_told() {
+        let tokens = stream::iter(0..55).then(|_| async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            testing::text("a")
+        });
+        let events = tokens.chain(stream::iter([testing::finished(FinishReason::Stop)])).boxed();
+        let answer = Answer { events, ..testing::scripted(Vec::new()) };
+        let body = body(answer.stream(Silent, Duration::from_secs(1))).await;
+        assert_eq!(body, format!("{}data: end\n\n", ": ping\n\n".repeat(5)));
     }
 
     #[tokio::test]

@@ -28,6 +28,11 @@ impl FromRequest<App> for JsonBody {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
+        if let Some(encoding) = parts.headers.get(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+            let encoding = String::from_utf8_lossy(encoding.as_bytes());
+            let message = format!("The request body is compressed (`{encoding}`); this server takes it as it is");
+            return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message).code("unsupported_encoding"));
+        }
         let read = read(&parts.headers, body, app.max_body_bytes);
         let bytes = tokio::time::timeout(app.request_timeout, read).await.map_err(|_| {
             let seconds = app.request_timeout.as_secs();
@@ -38,12 +43,43 @@ impl FromRequest<App> for JsonBody {
 }
 
 fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.trim_ascii().is_empty() {
         return Err(ApiError::bad_request("The request body is empty; it must be a JSON object"));
     }
-    serde_json::from_slice(bytes).map_err(|error| {
+    let parsed = serde_json::from_slice(bytes).or_else(|error| match mended(bytes) {
+        Some(mended) => serde_json::from_slice(&mended),
+        None => Err(error),
+    });
+    parsed.map_err(|error| {
         ApiError::bad_request(format!("The request body is not valid JSON: {error}")).code("invalid_json")
     })
+}
+
+/// The text with a replacement character for each half of a character; `None` if there is none. Clients that cut texts at
+/// some length cut characters beyond the first plane in two, and send the half as an escape in every request from then on.
+fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
+    let unit = |at: usize| -> Option<u16> {
+        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let (mut at, mut halves) = (0, Vec::new());
+    while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == b'\\')) {
+        at += found;
+        at += match unit(at) {
+            Some(0xd800..0xdc00) if matches!(unit(at + 6), Some(0xdc00..0xe000)) => 12,
+            Some(0xd800..0xe000) => {
+                halves.push(at);
+                6
+            }
+            _ => 2,
+        };
+    }
+    let mut mended = bytes.to_vec();
+    for at in &halves {
+        mended.get_mut(at + 2..at + 6)?.copy_from_slice(b"fffd");
+    }
+    (!halves.is_empty()).then_some(mended)
 }
 
 async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
@@ -115,6 +151,18 @@ mod tests {
         assert!(error.message.contains("line 2 column"), "{}", error.message);
         assert!(parse(b" \n").unwrap_err().message.contains("is empty"));
         assert!(parse(&[b'[', 0xff, b']']).is_err());
+    }
+
+    #[test]
+    fn half_a_character_is_an_unknown_one() {
+        let text = |json: &str| parse(json.as_bytes()).map(|value| value[0].as_str().unwrap().to_owned());
+        assert_eq!(text(r#"["a\ud83d"]"#).unwrap(), "a\u{fffd}");
+        assert_eq!(text(r#"["\udc14\ud83d\ud83d\udc14\n"]"#).unwrap(), "\u{fffd}\u{fffd}\u{1f414}\n");
+        assert_eq!(text(r#"["\\ud83d\ud83d"]"#).unwrap(), "\\ud83d\u{fffd}");
+        assert_eq!(text("\u{feff}[\"a\"]").unwrap(), "a");
+        for broken in [r#"["\ud83"]"#, r#"["\ud83d"#, r#"["\ux"]"#, "[\\"] {
+            assert!(text(broken).is_err(), "{broken}");
+        }
     }
 
     #[test]

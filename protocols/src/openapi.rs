@@ -43,7 +43,7 @@ const ROUTES: [Route; 30] = [
     post("/v1/chat/completions/{id}/stop_thinking", "End the thinking of an answer under way", "Nothing"),
     post("/v1/completions", "Continue a text (OpenAI)", "Completion").answering("CompletionAnswer").streaming(),
     post("/v1/responses", "Answer a conversation (OpenAI Responses)", "Response").streaming(),
-    get("/v1/responses/{id}", "A stored response"),
+    get("/v1/responses/{id}", "A stored response").streaming(),
     Route { method: "delete", ..get("/v1/responses/{id}", "Forget a stored response") },
     get("/v1/responses/{id}/input_items", "What a stored response answers"),
     post("/v1/responses/{id}/cancel", "Break a response off", "Nothing"),
@@ -103,7 +103,8 @@ fn operation(route: &Route) -> Value {
     };
     let mut content = json!({"application/json": {"schema": named(route.answer)}});
     if route.streams {
-        content["text/event-stream"] = json!({"schema": {"type": "string"}});
+        // Events have their data in JSON, each protocol in its own form.
+        content["text/event-stream"] = json!({});
     }
     if route.method == "get" && !route.path.starts_with("/v1") {
         content["text/plain"] = json!({});
@@ -120,11 +121,31 @@ fn operation(route: &Route) -> Value {
         operation["requestBody"] =
             json!({"required": body != "Nothing", "content": {"application/json": {"schema": schema}}});
     }
+    let mut parameters = options(route);
     if route.path.contains("{id}") {
-        let id = json!({"name": "id", "in": "path", "required": true, "schema": {"type": "string"}});
-        operation["parameters"] = json!([id]);
+        parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}));
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
     }
     operation
+}
+
+/// What a route reads of the query.
+fn options(route: &Route) -> Vec<Value> {
+    let option = |name: &str, schema: Value| json!({"name": name, "in": "query", "schema": schema});
+    match (route.method, route.path) {
+        ("get", "/v1/responses/{id}") => vec![
+            option("stream", json!({"type": "boolean"})),
+            option("starting_after", json!({"type": "integer", "minimum": 0})),
+        ],
+        ("get", "/v1/responses/{id}/input_items") => vec![
+            option("order", json!({"enum": ["asc", "desc"]})),
+            option("limit", json!({"type": "integer", "minimum": 1, "maximum": 100})),
+            option("after", json!({"type": "string"})),
+        ],
+        _ => Vec::new(),
+    }
 }
 
 fn schemas() -> Value {
@@ -174,7 +195,7 @@ fn schemas() -> Value {
         "Completion": object(&["prompt"], joined(completion, sampling())),
         "Messages": object(&["messages", "max_tokens"], messages_request),
         "Response": object(&[], response),
-        "Tokenize": object(&["content"], json!({"content": {"type": "string"}, "add_special": {"type": "boolean"}, "parse_special": {"type": "boolean"}, "with_pieces": {"type": "boolean"}})),
+        "Tokenize": object(&["content"], json!({"content": {"type": ["string", "array"]}, "add_special": {"type": "boolean"}, "parse_special": {"type": "boolean"}, "with_pieces": {"type": "boolean"}})),
         "Detokenize": object(&["tokens"], json!({"tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}})),
         "Nothing": {},
         "ChatAnswer": object(&["id", "object", "created", "model", "choices"], json!({"choices": {"type": "array"}})),
@@ -187,7 +208,8 @@ fn schemas() -> Value {
 fn sampling() -> Value {
     json!({
         "model": {"type": "string"}, "stream": {"type": "boolean"}, "stream_options": {"type": "object"},
-        "max_tokens": {"type": "integer", "minimum": 1}, "max_completion_tokens": {"type": "integer", "minimum": 1},
+        "max_tokens": {"type": "integer", "minimum": -1, "not": {"const": 0}},
+        "max_completion_tokens": {"type": "integer", "minimum": -1, "not": {"const": 0}},
         "n": {"type": "integer", "minimum": 1, "maximum": 128},
         "temperature": {"type": "number", "minimum": 0}, "top_p": {"type": "number", "minimum": 0, "maximum": 1},
         "top_k": {"type": "integer", "minimum": -1}, "min_p": {"type": "number", "minimum": 0, "maximum": 1},
@@ -195,7 +217,7 @@ fn sampling() -> Value {
         "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
         "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
         "penalty_window": {"type": "integer", "minimum": 0}, "seed": {"type": "integer"},
-        "stop": {"type": ["string", "array"]}, "logit_bias": {"type": "object"}, "ignore_eos": {"type": "boolean"},
+        "stop": {"type": ["string", "array"]}, "logit_bias": {"type": ["object", "array"]}, "ignore_eos": {"type": "boolean"},
         "response_format": {"type": "object"}, "grammar": {"type": "string"}, "regex": {"type": "string"},
         "priority": {"type": "integer"}, "deadline_ms": {"type": "integer", "minimum": 1},
         "prefill_progress": {"type": "boolean"},

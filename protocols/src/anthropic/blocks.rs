@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::wire::Signature;
 use crate::fields::{Field, FieldError, Fields};
 
 /// A block, in what it means to a chat template.
@@ -52,7 +53,7 @@ fn block(field: &Field<'_>) -> Result<Block, FieldError> {
     let text = |key| block.required(key)?.text().map(str::to_owned);
     Ok(match block.required("type")?.text()? {
         "text" => Block::Text(text("text")?),
-        "thinking" => Block::Thinking(text("thinking")?),
+        "thinking" => Block::Thinking(thought(&block)?),
         "redacted_thinking" => Block::Sealed,
         "tool_use" => Block::Call(call(&block)?),
         "tool_result" => Block::Result(result(&block)?),
@@ -60,6 +61,14 @@ fn block(field: &Field<'_>) -> Result<Block, FieldError> {
         "search_result" => Block::Text(search_result(&block)?),
         other => Block::Other(other.to_owned()),
     })
+}
+
+/// What was thought; where the client was not told, it has it in the signature.
+fn thought(block: &Fields<'_>) -> Result<String, FieldError> {
+    let text = block.required("thinking")?.text()?;
+    let signature = block.text("signature")?;
+    let sealed = signature.filter(|_| text.is_empty()).and_then(Signature::opened);
+    Ok(sealed.unwrap_or_else(|| text.to_owned()))
 }
 
 /// The input goes on as text, as the calls of the other protocols come in.

@@ -31,7 +31,8 @@ pub(crate) async fn create(
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     let resident = app.model()?;
-    let MessagesRequest { model, stream, progress, default_budget, mut request } = MessagesRequest::read(&body)?;
+    let MessagesRequest { model, stream, progress, default_budget, display, mut request } =
+        MessagesRequest::read(&body)?;
     app.check_model(model, &resident)?;
     if let Prompt::Chat(chat) = &mut request.prompt {
         settle_thinking(chat, &resident);
@@ -43,10 +44,10 @@ pub(crate) async fn create(
     let answer = app.submit(ENDPOINT, arrival, request).await.map_err(|error| error.in_names(&NAMES))?;
     let answer = answer.known_as(&app.live, &stamp.id).with_progress(progress, &app.engine);
     if stream {
-        let told = MessageStream::new(stamp, arrival.id(), answer.prompt_tokens());
+        let told = MessageStream::new(stamp, arrival.id(), answer.prompt_tokens(), display);
         return Ok(answer.stream(told, app.sse_keepalive));
     }
-    Ok(answer.respond(|whole| Json(stamp.whole(&whole)).into_response()).await)
+    Ok(answer.respond(|whole| Json(stamp.whole(&whole, display)).into_response()).await)
 }
 
 pub(crate) async fn count_tokens(State(app): State<App>, JsonBody(body): JsonBody) -> Result<Json<Value>, ApiError> {

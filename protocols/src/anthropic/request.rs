@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::conversation::conversation;
 use super::tools::Tools;
+use super::wire::Display;
 use crate::fields::{Field, FieldError, Fields};
 use crate::openai::options;
 
@@ -24,6 +25,8 @@ pub(super) struct MessagesRequest<'a> {
     pub(super) progress: bool,
     /// Most tokens that are thought where neither the client nor the server has a limit, so that an answer comes.
     pub(super) default_budget: usize,
+    /// Whether the client is told what the model thinks.
+    pub(super) display: Display,
     pub(super) request: Request,
 }
 
@@ -33,6 +36,7 @@ impl<'a> MessagesRequest<'a> {
         let max_tokens = fields.required("max_tokens")?.count(1, usize::MAX)?;
         let tools = Tools::read(&fields)?;
         let thinking = Thinking::read(&fields)?;
+        let display = thinking.display;
         let request = Request {
             sampling: sampling(&fields)?,
             max_tokens: Some(max_tokens),
@@ -48,6 +52,7 @@ impl<'a> MessagesRequest<'a> {
             stream: fields.flag("stream")?.unwrap_or(false),
             progress: options::progress(&fields)?,
             default_budget: (max_tokens / 2).clamp(1, MAX_DEFAULT_BUDGET),
+            display,
             request,
         })
     }
@@ -78,6 +83,7 @@ struct Thinking {
     effort: Option<String>,
     enabled: Option<bool>,
     budget: Option<usize>,
+    display: Display,
 }
 
 impl Thinking {
@@ -85,17 +91,28 @@ impl Thinking {
     fn read(fields: &Fields<'_>) -> Result<Self, FieldError> {
         let effort = effort(fields)?.map(str::to_owned);
         let Some(given) = fields.object("thinking")? else {
-            return Ok(Thinking { effort, enabled: None, budget: None });
+            return Ok(Thinking { effort, enabled: None, budget: None, display: Display::Shown });
         };
         let budget = given.count("budget_tokens", 1, usize::MAX)?;
+        let display = display(&given)?;
         let kind = given.required("type")?;
         match kind.text()? {
-            "enabled" | "adaptive" | "between_tools" => Ok(Thinking { effort, enabled: Some(true), budget }),
-            "disabled" => Ok(Thinking { effort: None, enabled: Some(false), budget: None }),
+            "enabled" | "adaptive" | "between_tools" => Ok(Thinking { effort, enabled: Some(true), budget, display }),
+            "disabled" => Ok(Thinking { effort: None, enabled: Some(false), budget: None, display }),
             other => {
                 Err(kind.error(format!("must be one of enabled, disabled, adaptive, between_tools, found \"{other}\"")))
             }
         }
+    }
+}
+
+/// `thinking.display`. Of what is thought there are neither summaries nor updates but the text: that is told in their place.
+fn display(thinking: &Fields<'_>) -> Result<Display, FieldError> {
+    let Some(field) = thinking.get("display") else { return Ok(Display::Shown) };
+    match field.text()? {
+        "omitted" => Ok(Display::Omitted),
+        "summarized" | "updates" => Ok(Display::Shown),
+        other => Err(field.error(format!("must be summarized or omitted, found \"{other}\""))),
     }
 }
 
@@ -207,6 +224,16 @@ mod tests {
     }
 
     #[test]
+    fn thinking_is_told_unless_it_is_to_be_omitted() {
+        for (display, told) in
+            [(json!("omitted"), Display::Omitted), (json!("summarized"), Display::Shown), (json!(null), Display::Shown)]
+        {
+            let body = with(json!({"thinking": {"type": "enabled", "budget_tokens": 1024, "display": display}}));
+            assert_eq!(MessagesRequest::read(&body).unwrap().display, told);
+        }
+    }
+
+    #[test]
     fn schemas_arrive_by_either_name() {
         let given = json!({"type": "json_schema", "schema": {"type": "object"}});
         for fields in [json!({"output_config": {"format": given}}), json!({"output_format": given})] {
@@ -241,6 +268,10 @@ mod tests {
             (
                 json!({"output_config": {"format": {"type": "xml"}}}),
                 "`output_config.format.type` must be \"json_schema\", found \"xml\"",
+            ),
+            (
+                json!({"thinking": {"type": "adaptive", "display": "hidden"}}),
+                "`thinking.display` must be summarized or omitted, found \"hidden\"",
             ),
             (json!({"stream": "yes"}), "`stream` must be a boolean, found a string"),
         ];

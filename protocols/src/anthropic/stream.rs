@@ -4,7 +4,7 @@ use bantam_runtime::engine::{Delta, Outcome, Piece};
 use serde_json::{Value, json};
 
 use super::errors::body;
-use super::wire::{End, Signature, Stamp, new_id, usage, usage_so_far};
+use super::wire::{Display, End, Signature, Stamp, new_id, usage, usage_so_far};
 use crate::answer::{Frame, Frames, Progress};
 use crate::error::ApiError;
 
@@ -14,6 +14,7 @@ pub(super) struct MessageStream {
     stamp: Stamp,
     request_id: String,
     prompt_tokens: usize,
+    display: Display,
     /// Whether the start has been told: nothing else may come before it.
     begun: bool,
     /// Index of the block that is open, or else of the next one.
@@ -30,8 +31,8 @@ enum Open {
 }
 
 impl MessageStream {
-    pub(super) fn new(stamp: Stamp, request_id: String, prompt_tokens: usize) -> Self {
-        MessageStream { stamp, request_id, prompt_tokens, begun: false, index: 0, open: None }
+    pub(super) fn new(stamp: Stamp, request_id: String, prompt_tokens: usize, display: Display) -> Self {
+        MessageStream { stamp, request_id, prompt_tokens, display, begun: false, index: 0, open: None }
     }
 
     /// The start, unless it has been told.
@@ -56,12 +57,13 @@ impl MessageStream {
             Piece::Reasoning(text) => {
                 if !matches!(self.open, Some(Open::Thinking(_))) {
                     let block = json!({"type": "thinking", "thinking": "", "signature": ""});
-                    self.open(Open::Thinking(Signature::default()), &block, told);
+                    self.open(Open::Thinking(Signature::new(self.display)), &block, told);
                 }
-                if let Some(Open::Thinking(signature)) = &mut self.open {
-                    signature.add(&text);
+                let Some(Open::Thinking(signature)) = &mut self.open else { return };
+                let shown = signature.add(&text);
+                if !shown.is_empty() {
+                    told.push(self.delta_of(&json!({"type": "thinking_delta", "thinking": shown})));
                 }
-                told.push(self.delta_of(&json!({"type": "thinking_delta", "thinking": text})));
             }
             Piece::Call { name, .. } => {
                 let block = json!({"type": "tool_use", "id": new_id("toolu"), "name": name, "input": {}});
@@ -157,7 +159,7 @@ mod tests {
 
     fn stream() -> MessageStream {
         let stamp = Stamp { id: "msg_1".into(), model: "local".into() };
-        MessageStream::new(stamp, "req_1".into(), 10)
+        MessageStream::new(stamp, "req_1".into(), 10, Display::Shown)
     }
 
     async fn events(events: Vec<Event>) -> Vec<Value> {
@@ -257,6 +259,30 @@ mod tests {
         let told = blocks(vec![Piece::Reasoning("h".into())], FinishReason::Length).await;
         assert_eq!(told[2]["delta"]["type"], "signature_delta");
         assert_eq!(blocks(Vec::new(), FinishReason::Stop).await, [] as [Value; 0]);
+    }
+
+    #[tokio::test]
+    async fn of_thoughts_that_are_not_to_be_told_there_is_the_signature() {
+        let given = vec![
+            started(),
+            pieces(vec![Piece::Reasoning("h".into())]),
+            pieces(vec![Piece::Reasoning("m".into())]),
+            text("Yes."),
+            finished(FinishReason::Stop),
+        ];
+        let omitting = MessageStream { display: Display::Omitted, ..stream() };
+        let told = told(scripted(given), omitting).await;
+        let told: Vec<Value> = told.iter().map(|data| serde_json::from_str(data).unwrap()).collect();
+        let mut block = told[2..6].to_vec();
+        let signature = block[1]["delta"]["signature"].take();
+        let expected = [
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": null}}),
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}}),
+        ];
+        assert_eq!(block, expected);
+        assert_eq!(Signature::opened(signature.as_str().unwrap()).as_deref(), Some("hm"));
     }
 
     #[tokio::test]

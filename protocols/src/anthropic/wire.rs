@@ -28,9 +28,9 @@ impl Stamp {
         })
     }
 
-    /// A finished answer.
-    pub(super) fn whole(&self, whole: &Whole) -> Value {
-        let content: Vec<Value> = whole.turn.parts.iter().map(block).collect();
+    /// A finished answer, with what was thought as it was asked for.
+    pub(super) fn whole(&self, whole: &Whole, display: Display) -> Value {
+        let content: Vec<Value> = whole.turn.parts.iter().map(|part| block(part, display)).collect();
         self.message(&content, End::of(&whole.outcome), &usage(&whole.outcome))
     }
 }
@@ -39,13 +39,13 @@ pub(super) fn new_id(kind: &str) -> String {
     format!("{kind}_{}", uuid::Uuid::new_v4().simple())
 }
 
-fn block(part: &Part) -> Value {
+fn block(part: &Part, display: Display) -> Value {
     match part {
         Part::Content(text) => json!({"type": "text", "text": text}),
         Part::Reasoning(text) => {
-            let mut signature = Signature::default();
-            signature.add(text);
-            json!({"type": "thinking", "thinking": text, "signature": signature.told()})
+            let mut signature = Signature::new(display);
+            let shown = signature.add(text);
+            json!({"type": "thinking", "thinking": shown, "signature": signature.told()})
         }
         Part::Call(call) => {
             json!({"type": "tool_use", "id": new_id("toolu"), "name": call.name, "input": input(call)})
@@ -93,17 +93,60 @@ pub(super) fn usage_so_far(prompt_tokens: usize, cached_tokens: usize, output_to
     })
 }
 
+/// Whether clients are told what the model thought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Display {
+    #[default]
+    Shown,
+    /// Only that it did. The text is in the signature, as the next turn needs it.
+    Omitted,
+}
+
 /// What stands for a proof that the model thought this. Nobody checks it here, but clients insist that there is one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Signature(Sha256);
+#[derive(Clone, Debug)]
+pub(super) enum Signature {
+    /// A hash of the text.
+    Hash(Sha256),
+    /// The text itself, which is told nowhere else.
+    Sealed(String),
+}
+
+/// What signatures begin with that hold a text.
+const SEALED: &[u8] = b"bantam thought ";
 
 impl Signature {
-    pub(super) fn add(&mut self, text: &str) {
-        self.0.update(text);
+    pub(super) fn new(display: Display) -> Self {
+        match display {
+            Display::Shown => Signature::Hash(Sha256::new()),
+            Display::Omitted => Signature::Sealed(String::new()),
+        }
+    }
+
+    /// Adds what was thought, and says what of it clients are told.
+    pub(super) fn add<'a>(&mut self, text: &'a str) -> &'a str {
+        match self {
+            Signature::Hash(hash) => {
+                hash.update(text);
+                text
+            }
+            Signature::Sealed(sealed) => {
+                sealed.push_str(text);
+                ""
+            }
+        }
     }
 
     pub(super) fn told(self) -> String {
-        BASE64_STANDARD.encode(self.0.finalize())
+        match self {
+            Signature::Hash(hash) => BASE64_STANDARD.encode(hash.finalize()),
+            Signature::Sealed(text) => BASE64_STANDARD.encode([SEALED, text.as_bytes()].concat()),
+        }
+    }
+
+    /// The text that a signature holds; `None` of one that holds none, or is another server's.
+    pub(super) fn opened(signature: &str) -> Option<String> {
+        let bytes = BASE64_STANDARD.decode(signature).ok()?;
+        String::from_utf8(bytes.strip_prefix(SEALED)?.to_vec()).ok()
     }
 }
 
@@ -128,7 +171,7 @@ mod tests {
         let parts = vec![Part::Reasoning("hm".into()), Part::Content("I look.".into()), call(r#"{"path":"."}"#, true)];
         let outcome = Outcome { reasoning_tokens: 1, ..outcome(FinishReason::ToolCalls) };
         let whole = Whole { turn: Turn { parts }, tokens: Vec::new(), outcome };
-        let mut told = Stamp { id: "msg_1".into(), model: "local".into() }.whole(&whole);
+        let mut told = Stamp { id: "msg_1".into(), model: "local".into() }.whole(&whole, Display::Shown);
         let id = told["content"][2]["id"].take();
         assert!(id.as_str().unwrap().starts_with("toolu_"));
         let expected = json!({
@@ -150,7 +193,18 @@ mod tests {
     #[test]
     fn inputs_are_objects_whatever_the_model_wrote() {
         for wrong in ["", "{\"path\": \"/tm", "[1]", "nonsense"] {
-            assert_eq!(block(&call(wrong, false))["input"], json!({}), "{wrong}");
+            assert_eq!(block(&call(wrong, false), Display::Shown)["input"], json!({}), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_omitted_is_in_the_signature_and_comes_back() {
+        let told = block(&Part::Reasoning("hm é".into()), Display::Omitted);
+        assert_eq!((&told["type"], &told["thinking"]), (&json!("thinking"), &json!("")));
+        assert_eq!(Signature::opened(told["signature"].as_str().unwrap()).as_deref(), Some("hm é"));
+        let shown = block(&Part::Reasoning("hm".into()), Display::Shown);
+        for other in [shown["signature"].as_str().unwrap(), "", "EqQBCgIYAhIM", "no base64!"] {
+            assert_eq!(Signature::opened(other), None);
         }
     }
 

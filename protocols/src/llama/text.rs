@@ -14,9 +14,27 @@ use crate::fields::{Field, FieldError};
 use crate::limits::JsonBody;
 use crate::openai::conversation;
 
+/// A part of what `/tokenize` is asked.
+#[derive(Debug, PartialEq)]
+enum Part {
+    Text(String),
+    Token(u32),
+}
+
+impl Part {
+    fn read(field: &Field<'_>) -> Result<Self, FieldError> {
+        match field.value() {
+            Value::String(text) => Ok(Part::Text(text.clone())),
+            Value::Number(_) => field.token().map(Part::Token),
+            _ => Err(field.expected("a string or a token id")),
+        }
+    }
+}
+
 /// What `/tokenize` is asked.
 struct Tokenize {
-    content: String,
+    /// One after the other; a text alone is one.
+    content: Vec<Part>,
     /// Put the beginning-of-text token in front where the vocabulary asks for it.
     add_special: bool,
     /// Take spellings of control tokens for the tokens.
@@ -28,8 +46,13 @@ struct Tokenize {
 impl Tokenize {
     fn read(body: &Value) -> Result<Self, FieldError> {
         let fields = Field::body(body).object()?;
+        let content = fields.required("content")?;
+        let content = match content.value() {
+            Value::Array(_) => content.items()?.iter().map(Part::read).collect::<Result<_, _>>()?,
+            _ => vec![Part::Text(content.text()?.to_owned())],
+        };
         Ok(Tokenize {
-            content: fields.required("content")?.text()?.to_owned(),
+            content,
             add_special: fields.flag("add_special")?.unwrap_or(false),
             parse_special: fields.flag("parse_special")?.unwrap_or(true),
             with_pieces: fields.flag("with_pieces")?.unwrap_or(false),
@@ -38,7 +61,19 @@ impl Tokenize {
 
     fn run(&self, tokenizer: &Tokenizer) -> Result<Value, ApiError> {
         let specials = if self.parse_special { Specials::Parse } else { Specials::Plain };
-        let ids = tokenizer.encode(&self.content, specials).map_err(|e| ApiError::internal(e.to_string()))?;
+        let mut ids = Vec::new();
+        for part in &self.content {
+            match part {
+                Part::Text(text) => {
+                    ids.extend(tokenizer.encode(text, specials).map_err(|e| ApiError::internal(e.to_string()))?);
+                }
+                Part::Token(id) if (*id as usize) < tokenizer.vocab_size() => ids.push(*id),
+                Part::Token(id) => {
+                    let problem = format!("has tokens below {} only, found {id}", tokenizer.vocab_size());
+                    return Err(FieldError::new("content", problem).into());
+                }
+            }
+        }
         let ids = if self.add_special { tokenizer.frame(ids) } else { ids };
         Ok(if self.with_pieces { pieces(tokenizer, &ids) } else { json!(ids) })
     }
@@ -110,6 +145,9 @@ mod tests {
         let asked = Tokenize::read(&json!({"content": "x"})).unwrap();
         assert!(!asked.add_special && asked.parse_special && !asked.with_pieces);
         assert_eq!(Tokenize::read(&json!({})).err().unwrap().path, "content");
+        let mixed = Tokenize::read(&json!({"content": [7, "x"]})).unwrap();
+        assert_eq!(mixed.content, [Part::Token(7), Part::Text("x".into())]);
+        assert_eq!(Tokenize::read(&json!({"content": ["x", {}]})).err().unwrap().path, "content[1]");
     }
 
     #[test]

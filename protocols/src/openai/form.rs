@@ -1,6 +1,8 @@
 //! What form an answer must have, and which tools may be called: OpenAI's fields, and those that other servers have for
 //! the same.
 
+use std::collections::HashSet;
+
 use bantam_runtime::engine::{ResponseFormat, ToolChoice};
 use serde_json::{Value, json};
 
@@ -109,10 +111,25 @@ fn grammar(field: &Field<'_>) -> Result<ResponseFormat, FieldError> {
 /// `tool_choice`. A named tool must be one of these.
 pub(super) fn tool_choice(fields: &Fields<'_>, tools: &[Value]) -> Result<ToolChoice, FieldError> {
     let Some(field) = fields.get("tool_choice") else { return Ok(ToolChoice::Auto) };
-    let Value::String(word) = field.value() else { return named(&field, tools) };
-    match word.as_str() {
+    match field.value() {
+        Value::String(word) => of_mode(word, &field, fields, tools),
+        _ => named(&field, fields, tools),
+    }
+}
+
+/// Whether a request wants no tool to be called: the model is not told of any then.
+pub(super) fn wants_none(fields: &Fields<'_>) -> bool {
+    fields.get("tool_choice").is_some_and(|choice| choice.value() == "none" || choice.value()["type"] == "none")
+}
+
+fn of_mode(word: &str, field: &Field<'_>, fields: &Fields<'_>, tools: &[Value]) -> Result<ToolChoice, FieldError> {
+    match word {
         "auto" => Ok(ToolChoice::Auto),
         "none" => Ok(ToolChoice::None),
+        // A call of what was passed over cannot be required.
+        "required" | "any" if tools.is_empty() && fields.items("tools")?.is_some_and(|tools| !tools.is_empty()) => {
+            Ok(ToolChoice::Auto)
+        }
         "required" | "any" if tools.is_empty() => Err(field.error("needs `tools` with at least one function")),
         "required" | "any" => Ok(ToolChoice::Required),
         other => Err(field.error(format!("must be auto, none, required or a function, found \"{other}\""))),
@@ -120,16 +137,20 @@ pub(super) fn tool_choice(fields: &Fields<'_>, tools: &[Value]) -> Result<ToolCh
 }
 
 /// `{"type": "function", "function": {"name": …}}`, or `{"type": "allowed_tools", …}`.
-fn named(field: &Field<'_>, tools: &[Value]) -> Result<ToolChoice, FieldError> {
+fn named(field: &Field<'_>, fields: &Fields<'_>, tools: &[Value]) -> Result<ToolChoice, FieldError> {
     let choice = field.object()?;
     let kind = choice.required("type")?;
     let name = match kind.text()? {
+        word @ ("auto" | "none" | "required" | "any") => return of_mode(word, field, fields, tools),
         "function" => match choice.object("function")? {
             Some(function) => function.required("name")?,
             None => choice.required("name")?,
         },
-        "allowed_tools" => return allowed(&choice),
-        other => return Err(kind.error(format!("must be function or allowed_tools, found \"{other}\""))),
+        "allowed_tools" => return allowed(&choice, tools),
+        other => {
+            tracing::info!("`tool_choice` is of type {other:?}, which is not supported: passed over");
+            return Ok(ToolChoice::Auto);
+        }
     };
     let asked = name.text()?;
     if tools.iter().any(|tool| tool["function"]["name"] == asked) {
@@ -138,13 +159,33 @@ fn named(field: &Field<'_>, tools: &[Value]) -> Result<ToolChoice, FieldError> {
     Err(name.error(format!("must be the name of one of the `tools`, found \"{asked}\"")))
 }
 
-fn allowed(choice: &Fields<'_>) -> Result<ToolChoice, FieldError> {
-    let allowed = choice.object("allowed_tools")?;
-    let mode = allowed.as_ref().map_or_else(|| choice.get("mode"), |allowed| allowed.get("mode"));
-    match mode.as_ref().map(Field::text).transpose()? {
-        Some("required") => Ok(ToolChoice::Required),
-        _ => Ok(ToolChoice::Auto),
+fn allowed(choice: &Fields<'_>, tools: &[Value]) -> Result<ToolChoice, FieldError> {
+    let Some(mode) = within(choice)?.get("mode") else { return Ok(ToolChoice::Auto) };
+    match mode.text()? {
+        "required" if !tools.is_empty() => Ok(ToolChoice::Required),
+        "auto" | "required" => Ok(ToolChoice::Auto),
+        other => Err(mode.error(format!("must be auto or required, found \"{other}\""))),
     }
+}
+
+/// What says which tools are allowed: some clients send it flat.
+fn within<'a>(choice: &Fields<'a>) -> Result<Fields<'a>, FieldError> {
+    Ok(choice.object("allowed_tools")?.unwrap_or_else(|| choice.clone()))
+}
+
+/// The names of the tools that alone may be called, if `tool_choice` says which.
+pub(super) fn allowed_names<'a>(fields: &Fields<'a>) -> Result<Option<HashSet<&'a str>>, FieldError> {
+    let choice = fields.get("tool_choice").filter(|choice| choice.value().is_object());
+    let Some(choice) = choice.map(|choice| choice.object()).transpose()? else { return Ok(None) };
+    if choice.text("type")? != Some("allowed_tools") {
+        return Ok(None);
+    }
+    let mut names = HashSet::new();
+    for tool in within(&choice)?.items("tools")?.unwrap_or_default() {
+        let tool = tool.object()?;
+        names.extend(tool.object("function")?.unwrap_or(tool).text("name")?);
+    }
+    Ok(Some(names))
 }
 
 #[cfg(test)]
@@ -210,6 +251,16 @@ mod tests {
         let problem = "`tool_choice.function.name` must be the name of one of the `tools`, found \"g\"";
         assert_eq!(choice(named("g"), &tools).unwrap_err(), problem);
         assert!(choice(json!("required"), &[]).unwrap_err().starts_with("`tool_choice` needs `tools`"));
+        let foreign = json!({"tools": [{"type": "web_search"}], "tool_choice": "required"});
+        assert_eq!(tool_choice(&Field::body(&foreign).object().unwrap(), &[]).unwrap(), ToolChoice::Auto);
+        assert_eq!(choice(json!({"type": "custom", "custom": {"name": "x"}}), &tools).unwrap(), ToolChoice::Auto);
+        for (word, meant) in [("none", ToolChoice::None), ("auto", ToolChoice::Auto), ("any", ToolChoice::Required)] {
+            assert_eq!(choice(json!({"type": word}), &tools).unwrap(), meant);
+        }
+        let allowed = |mode: &str| json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": []}});
+        assert_eq!(choice(allowed("required"), &tools).unwrap(), ToolChoice::Required);
+        assert_eq!(choice(allowed("required"), &[]).unwrap(), ToolChoice::Auto);
+        assert!(choice(allowed("often"), &tools).unwrap_err().starts_with("`tool_choice.allowed_tools.mode` must be"));
         assert!(choice(json!("maybe"), &tools).is_err() && choice(json!(3), &tools).is_err());
     }
 }

@@ -7,6 +7,7 @@ use bantam_runtime::engine::ChatPrompt;
 use bantam_text::RESERVED_VARIABLES;
 use serde_json::{Map, Value, json};
 
+use super::form;
 use super::thinking::Thinking;
 use crate::fields::{Field, FieldError, Fields};
 
@@ -52,9 +53,13 @@ fn kwargs(fields: &Fields<'_>) -> Result<Map<String, Value>, FieldError> {
 fn message(field: &Field<'_>) -> Result<Value, FieldError> {
     let fields = field.object()?;
     let role = role(&fields)?;
-    let content = content(&fields)?;
-    if content.is_none() && role != "assistant" {
-        return Err(FieldError::new(fields.path_of("content"), "is required"));
+    let Content { told: mut content, thought } = content(&fields)?;
+    match role {
+        "assistant" => {}
+        // A tool that printed nothing.
+        "tool" => content = content.or_else(|| Some(Value::from(""))),
+        _ if content.is_none() => return Err(FieldError::new(fields.path_of("content"), "is required")),
+        _ => {}
     }
     let calls = tool_calls(&fields)?;
     let mut message = Map::new();
@@ -66,6 +71,9 @@ fn message(field: &Field<'_>) -> Result<Value, FieldError> {
         }
     }
     message.extend(calls.map(|calls| ("tool_calls".to_owned(), Value::Array(calls))));
+    if !thought.is_empty() {
+        message.entry("reasoning_content").or_insert_with(|| Value::from(thought));
+    }
     Ok(Value::Object(message))
 }
 
@@ -78,13 +86,47 @@ fn role<'a>(fields: &Fields<'a>) -> Result<&'a str, FieldError> {
     }
 }
 
-/// Text, or an array of text parts.
-fn content(fields: &Fields<'_>) -> Result<Option<Value>, FieldError> {
-    let Some(field) = fields.get("content") else { return Ok(None) };
+/// What a message says.
+#[derive(Default)]
+struct Content {
+    /// Text, or an array of text parts.
+    told: Option<Value>,
+    /// What stood among the parts of what was thought.
+    thought: String,
+}
+
+fn content(fields: &Fields<'_>) -> Result<Content, FieldError> {
+    let Some(field) = fields.get("content") else { return Ok(Content::default()) };
     match field.value() {
-        Value::String(_) => Ok(Some(field.value().clone())),
-        Value::Array(_) => field.items()?.iter().map(text_part).collect::<Result<_, _>>().map(Some),
+        Value::String(_) => Ok(Content { told: Some(field.value().clone()), thought: String::new() }),
+        Value::Array(_) => {
+            let (mut parts, mut thought) = (Vec::new(), String::new());
+            for part in field.items()? {
+                match thought_part(&part)? {
+                    Some(text) => thought.push_str(&text),
+                    None => parts.push(text_part(&part)?),
+                }
+            }
+            Ok(Content { told: Some(parts.into()), thought })
+        }
         _ => Err(field.expected("a string or an array of parts")),
+    }
+}
+
+/// The text of a part that was thought, as other servers tell it; empty of what only its maker can read.
+fn thought_part(field: &Field<'_>) -> Result<Option<String>, FieldError> {
+    let part = field.object()?;
+    match part.required("type")?.text()? {
+        "thinking" => match part.required("thinking")? {
+            parts if parts.value().is_array() => {
+                let text = |part: &Field<'_>| part.object()?.required("text")?.text().map(str::to_owned);
+                parts.items()?.iter().map(text).collect::<Result<_, _>>().map(Some)
+            }
+            text => Ok(Some(text.text()?.to_owned())),
+        },
+        "reasoning" => Ok(Some(part.text("text")?.or(part.text("reasoning")?).unwrap_or_default().to_owned())),
+        "redacted_thinking" => Ok(Some(String::new())),
+        _ => Ok(None),
     }
 }
 
@@ -123,6 +165,15 @@ fn tool_calls(fields: &Fields<'_>) -> Result<Option<Vec<Value>>, FieldError> {
 
 fn tool_call(field: &Field<'_>) -> Result<Value, FieldError> {
     let call = field.object()?;
+    if let Some(custom) = call.object("custom")? {
+        let name = custom.required("name")?.text()?;
+        let arguments = json!({"input": custom.required("input")?.text()?}).to_string();
+        let mut told = json!({"type": "function", "function": {"name": name, "arguments": arguments}});
+        if let Some(id) = call.text("id")? {
+            told["id"] = id.into();
+        }
+        return Ok(told);
+    }
     let function = call.required("function")?.object()?;
     function.required("name")?.text()?;
     let arguments = match function.get("arguments") {
@@ -152,8 +203,10 @@ fn tools(fields: &Fields<'_>) -> Result<Option<Vec<Value>>, FieldError> {
             Some(kind) => tracing::info!("{} is of type {kind:?}, which is not supported: passed over", item.path()),
         }
     }
-    let unwanted = fields.get("tool_choice").is_some_and(|choice| choice.value() == "none");
-    Ok((!tools.is_empty() && !unwanted).then_some(tools))
+    if let Some(allowed) = form::allowed_names(fields)? {
+        tools.retain(|tool| tool["function"]["name"].as_str().is_some_and(|name| allowed.contains(name)));
+    }
+    Ok((!tools.is_empty() && !form::wants_none(fields)).then_some(tools))
 }
 
 /// A function as templates read it; some clients send it flat.
@@ -215,6 +268,19 @@ mod tests {
     }
 
     #[test]
+    fn thoughts_among_the_parts_are_thoughts() {
+        let said = json!({"type": "text", "text": "t"});
+        let nested = json!({"type": "thinking", "thinking": [{"type": "text", "text": "c"}]});
+        let parts = json!([{"type": "thinking", "thinking": "a"}, {"type": "reasoning", "text": "b"}, nested, {"type": "redacted_thinking"}, said]);
+        let told = only(&json!({"role": "assistant", "content": parts})).unwrap();
+        assert_eq!(told, json!({"role": "assistant", "content": [said], "reasoning_content": "abc"}));
+        let problem = only(&json!({"role": "assistant", "content": [{"type": "thinking"}]})).unwrap_err();
+        assert_eq!(problem, "`messages[0].content[0].thinking` is required");
+        let silent = only(&json!({"role": "tool", "tool_call_id": "c", "content": null})).unwrap();
+        assert_eq!(silent, json!({"role": "tool", "content": "", "tool_call_id": "c"}));
+    }
+
+    #[test]
     fn what_is_no_part_is_refused_by_path() {
         let odd = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "scent"}]});
         let problem = only(&odd).unwrap_err();
@@ -241,6 +307,35 @@ mod tests {
         let told = only(&turn(json!("{}"))).unwrap();
         assert_eq!(told.get("content"), None);
         assert_eq!(told["tool_calls"][0]["id"], "c1");
+    }
+
+    #[test]
+    fn calls_of_custom_tools_are_calls_with_a_text() {
+        let call = json!({"id": "c1", "type": "custom", "custom": {"name": "patch", "input": "a\nb"}});
+        let told = only(&json!({"role": "assistant", "content": null, "tool_calls": [call]})).unwrap();
+        let function = json!({"name": "patch", "arguments": "{\"input\":\"a\\nb\"}"});
+        assert_eq!(told["tool_calls"], json!([{"type": "function", "function": function, "id": "c1"}]));
+        let nameless = json!({"role": "assistant", "tool_calls": [{"type": "custom", "custom": {"input": "x"}}]});
+        assert_eq!(only(&nameless).unwrap_err(), "`messages[0].tool_calls[0].custom.name` is required");
+    }
+
+    #[test]
+    fn only_tools_that_are_allowed_are_told() {
+        let tools: Vec<_> =
+            ["f", "g"].iter().map(|name| json!({"type": "function", "function": {"name": name}})).collect();
+        let told = |allowed: Value| {
+            let choice = json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": allowed}});
+            let body = json!({"messages": [{"role": "user", "content": "x"}], "tools": tools, "tool_choice": choice});
+            read(&body).map(|chat| chat.tools)
+        };
+        assert_eq!(
+            told(json!([{"type": "function", "function": {"name": "g"}}])).unwrap(),
+            Some(vec![tools[1].clone()])
+        );
+        assert_eq!(told(json!([{"type": "function", "name": "f"}])).unwrap(), Some(vec![tools[0].clone()]));
+        assert_eq!(told(json!([])).unwrap(), None);
+        let problem = told(json!([3])).unwrap_err();
+        assert_eq!(problem, "`tool_choice.allowed_tools.tools[0]` must be an object, found an integer");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bantam_runtime::engine::{Prompt, Request};
 use bantam_runtime::sampling::SamplingOverrides;
 
 use super::form;
-use crate::fields::{FieldError, Fields};
+use crate::fields::{Field, FieldError, Fields};
 
 /// Most texts that may end a generation.
 const MAX_STOPS: usize = 16;
@@ -61,9 +61,9 @@ pub(super) fn variants(request: &Request, n: usize) -> Vec<Request> {
 
 /// A request for this prompt with the options of the body.
 pub(crate) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usize>) -> Result<Request, FieldError> {
-    let longest = match fields.count("max_completion_tokens", 1, usize::MAX)? {
+    let longest = match limit(fields, "max_completion_tokens")? {
         Some(n) => Some(n),
-        None => fields.count("max_tokens", 1, usize::MAX)?,
+        None => limit(fields, "max_tokens")?,
     };
     Ok(Request {
         sampling: sampling(fields)?,
@@ -76,6 +76,12 @@ pub(crate) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usiz
         deadline: fields.count("deadline_ms", 1, usize::MAX)?.map(|ms| Duration::from_millis(ms as u64)),
         ..Request::new(prompt)
     })
+}
+
+/// Most tokens of an answer; -1 is how some clients write "as many as it takes".
+fn limit(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, FieldError> {
+    let given = fields.get(name).filter(|limit| limit.value() != &serde_json::json!(-1));
+    given.map(|limit| limit.count(1, usize::MAX)).transpose()
 }
 
 /// The values' ranges are the sampler's to know: it refuses what is out of them by the same names.
@@ -116,8 +122,16 @@ fn seed(fields: &Fields<'_>) -> Result<Option<u64>, FieldError> {
     seed.map(|seed| seed.bits()).transpose()
 }
 
+/// OpenAI's object of token ids, or llama.cpp's array of pairs.
 fn logit_bias(fields: &Fields<'_>) -> Result<Option<Vec<(u32, f32)>>, FieldError> {
-    let Some(biases) = fields.object("logit_bias")? else { return Ok(None) };
+    let Some(field) = fields.get("logit_bias") else { return Ok(None) };
+    let biases = match field.value() {
+        serde_json::Value::Array(_) => {
+            return field.items()?.iter().map(biased).collect::<Result<_, _>>().map(Some);
+        }
+        serde_json::Value::Object(_) => field.object()?,
+        _ => return Err(field.expected("an object of token ids, or an array of pairs")),
+    };
     let bias = |key: &String| {
         let token =
             key.parse::<u32>().ok().filter(|token| token.to_string() == *key).ok_or_else(|| {
@@ -126,6 +140,17 @@ fn logit_bias(fields: &Fields<'_>) -> Result<Option<Vec<(u32, f32)>>, FieldError
         Ok((token, biases.number(key)?.unwrap_or(0.0)))
     };
     biases.map().keys().map(bias).collect::<Result<_, _>>().map(Some)
+}
+
+/// `[TOKEN, BIAS]`; with `false` for a bias the token never comes.
+fn biased(field: &Field<'_>) -> Result<(u32, f32), FieldError> {
+    let items = field.items()?;
+    let [token, bias] = items.as_slice() else { return Err(field.error("must be a token id and a bias")) };
+    let bias = match bias.value() {
+        serde_json::Value::Bool(false) => f32::NEG_INFINITY,
+        _ => bias.number()?,
+    };
+    Ok((token.token()?, bias))
 }
 
 /// A text or an array of texts.
@@ -139,7 +164,7 @@ fn stops(fields: &Fields<'_>) -> Result<Vec<String>, FieldError> {
     if items.len() > MAX_STOPS {
         return Err(FieldError::new("stop", format!("may have {MAX_STOPS} texts at most, found {}", items.len())));
     }
-    let text = |item: &crate::fields::Field<'_>| match item.text()? {
+    let text = |item: &Field<'_>| match item.text()? {
         "" => Err(item.error("must not be empty")),
         text => Ok(text.to_owned()),
     };
@@ -151,7 +176,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fields::Field;
 
     fn read(body: &Value) -> Result<Request, String> {
         let fields = Field::body(body).object().unwrap();
@@ -192,8 +216,16 @@ mod tests {
 
     #[test]
     fn other_servers_spellings_of_none_are_understood() {
-        let sampling = read(&json!({"top_k": -1, "seed": -1})).unwrap().sampling;
-        assert_eq!((sampling.top_k, sampling.seed), (Some(0), None));
+        let request = read(&json!({"top_k": -1, "seed": -1, "max_tokens": -1})).unwrap();
+        assert_eq!((request.sampling.top_k, request.sampling.seed, request.max_tokens), (Some(0), None, None));
+    }
+
+    #[test]
+    fn biases_come_in_two_forms() {
+        let bias = |given: Value| read(&json!({ "logit_bias": given })).unwrap().sampling.logit_bias;
+        assert_eq!(bias(json!([[7, -100], [9, 1.5]])), bias(json!({"7": -100, "9": 1.5})));
+        assert_eq!(bias(json!([[7, false]])), Some(vec![(7, f32::NEG_INFINITY)]));
+        assert_eq!((bias(json!([])), bias(json!({}))), (Some(Vec::new()), Some(Vec::new())));
     }
 
     #[test]
@@ -225,6 +257,13 @@ mod tests {
             (json!({"stop": vec!["a"; 17]}), "`stop` may have 16 texts at most, found 17"),
             (json!({"logit_bias": {"x": 1}}), "`logit_bias.x` must be named by a token id, a number in decimal"),
             (json!({"logit_bias": {"028": 1}}), "`logit_bias.028` must be named by a token id, a number in decimal"),
+            (json!({"logit_bias": [["a", 1]]}), "`logit_bias[0][0]` must be an integer, found a string"),
+            (json!({"logit_bias": [[1, true]]}), "`logit_bias[0][1]` must be a number, found a boolean"),
+            (json!({"logit_bias": [[1]]}), "`logit_bias[0]` must be a token id and a bias"),
+            (
+                json!({"logit_bias": 1}),
+                "`logit_bias` must be an object of token ids, or an array of pairs, found an integer",
+            ),
             (json!({"logit_bias": {"1": true}}), "`logit_bias.1` must be a number, found a boolean"),
         ];
         for (body, problem) in cases {

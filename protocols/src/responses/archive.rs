@@ -191,11 +191,11 @@ mod tests {
             let history = if id == "b" { Store::conversation(&store, "a").unwrap() } else { Vec::new() };
             let object = |output: Value| json!({"id": id, "status": "completed", "output": output});
             let input = vec![Arc::new(json!({"id": format!("in_{id}"), "text": "é"}))];
-            let (place, _stopped) = Store::open(&store, &object(json!([])), history, input);
+            let (place, _stopped) = Store::open(&store, &object(json!([])), history, input, true);
             place.close(object(json!([{"id": format!("out_{id}")}])));
         }
         let begun = json!({"id": "c", "status": "in_progress", "output": []});
-        let (place, stopped) = Store::open(&store, &begun, Vec::new(), Vec::new());
+        let (place, stopped) = Store::open(&store, &begun, Vec::new(), Vec::new(), true);
         drop((place, stopped));
         store
     }

@@ -8,12 +8,13 @@ use axum::response::{IntoResponse, Response};
 use bantam_runtime::engine::{ModelInfo, Prompt};
 use serde_json::{Value, json};
 
+use super::events::Events;
 use super::new_id;
 use super::object::{End, begun};
 use super::progress::Progress;
 use super::request::ResponsesRequest;
-use super::store::Store;
-use crate::answer::{Frames, seen, told_at_once, with_seen};
+use super::store::{Place, Store};
+use crate::answer::{Frames, respond_with, seen, told_at_once, with_seen};
 use crate::app::{App, AppState};
 use crate::error::ApiError;
 use crate::fields::Field;
@@ -50,19 +51,26 @@ pub(crate) async fn create(
     let answer = answer.with_progress(asked.progress, &app.engine);
     let (answer, place) = match asked.store {
         true => {
-            let (place, stopped) = Store::open(&app.responses, &object, asked.history, asked.input);
+            // Others than the one who is told the whole response may know its name.
+            let follow = asked.stream || asked.background;
+            let (place, stopped) = Store::open(&app.responses, &object, asked.history, asked.input, follow);
             (answer.until(stopped), Some(place))
         }
         false => (answer, None),
     };
+    let events = place.as_ref().and_then(Place::events);
     let progress = Progress::new(object.clone(), asked.telling, place);
     let seen = seen([&answer]);
-    if asked.stream {
-        return Ok(answer.stream(progress, app.sse_keepalive));
-    }
     if asked.background {
         tokio::spawn(answer.drive(progress));
-        return Ok(with_seen(Json(object).into_response(), seen));
+        let response = match events.filter(|_| asked.stream) {
+            Some(events) => respond_with(Events::follow(events, 0, app.sse_keepalive)),
+            None => Json(object).into_response(),
+        };
+        return Ok(with_seen(response, seen));
+    }
+    if asked.stream {
+        return Ok(answer.stream(progress, app.sse_keepalive));
     }
     let told = answer.drive(progress).await;
     let response = told.map_or_else(IntoResponse::into_response, |progress| Json(progress.object()).into_response());

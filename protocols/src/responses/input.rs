@@ -21,7 +21,8 @@ pub(super) fn items(fields: &Fields<'_>, store: &Store) -> Result<Vec<Item>, Fie
     match input.value() {
         Value::String(text) => {
             let content = json!([{"type": "input_text", "text": text}]);
-            let item = json!({"id": new_id("msg"), "type": "message", "role": "user", "content": content});
+            let mut item = json!({"id": new_id("msg"), "type": "message", "role": "user", "content": content});
+            item["status"] = "completed".into();
             Ok(vec![Item { path: input.path().to_owned(), item: Arc::new(item) }])
         }
         Value::Array(_) => {
@@ -46,6 +47,10 @@ pub(super) fn kind<'a>(item: &Fields<'a>) -> Result<&'a str, FieldError> {
     }
 }
 
+/// Items that clients find with a status, whether they were sent with one or not.
+const STATED: [&str; 5] =
+    ["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"];
+
 fn item(field: &Field<'_>, store: &Store) -> Result<Option<Arc<Value>>, FieldError> {
     let item = field.object()?;
     let kind = kind(&item)?;
@@ -69,6 +74,9 @@ fn item(field: &Field<'_>, store: &Store) -> Result<Option<Arc<Value>>, FieldErr
     if let Some(Value::String(text)) = item.map().get("content") {
         let part = if item.text("role")? == Some("assistant") { "output_text" } else { "input_text" };
         told.insert("content".to_owned(), json!([{"type": part, "text": text}]));
+    }
+    if STATED.contains(&kind) {
+        told.entry("status").or_insert_with(|| "completed".into());
     }
     Ok(Some(Arc::new(Value::Object(told))))
 }
@@ -102,14 +110,16 @@ mod tests {
         let mut told = read(&json!("hello")).unwrap();
         assert!(told[0]["id"].take().as_str().unwrap().starts_with("msg_"));
         let content = json!([{"type": "input_text", "text": "hello"}]);
-        assert_eq!(told[0], json!({"id": null, "type": "message", "role": "user", "content": content}));
+        let expected =
+            json!({"id": null, "type": "message", "role": "user", "content": content, "status": "completed"});
+        assert_eq!(told[0], expected);
 
         let short = json!({"role": "assistant", "content": "x", "phase": "commentary"});
         let call = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"});
         let told = read(&json!([short, call])).unwrap();
         assert_eq!(told[0]["content"], json!([{"type": "output_text", "text": "x"}]));
         assert_eq!((&told[0]["type"], &told[0]["phase"]), (&json!("message"), &json!("commentary")));
-        assert_eq!(told[1]["id"], "fc_1");
+        assert_eq!((&told[1]["id"], &told[1]["status"]), (&json!("fc_1"), &json!("completed")));
         assert!(read(&json!(null)).unwrap().is_empty());
     }
 

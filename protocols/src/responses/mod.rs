@@ -3,6 +3,8 @@
 mod archive;
 mod conversation;
 pub(crate) mod create;
+mod custom;
+mod events;
 mod input;
 mod object;
 mod output;

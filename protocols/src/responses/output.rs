@@ -4,6 +4,7 @@ use bantam_runtime::engine::TokenLogprob;
 use serde_json::{Value, json};
 
 use super::conversation::sealed;
+use super::custom::Input;
 use super::request::Telling;
 use crate::openai::finite;
 
@@ -30,11 +31,37 @@ pub(super) enum Item {
         id: String,
         call_id: String,
         name: String,
-        arguments: String,
+        input: Input,
     },
 }
 
 impl Item {
+    /// An item of a response that has ended, and how it was told.
+    pub(super) fn read(item: &Value) -> Option<(Self, Telling)> {
+        let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+        let parts = |key: &str| {
+            let texts = item[key].as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
+            texts.collect::<String>()
+        };
+        let (id, call_id, name) = (text("id"), text("call_id"), text("name"));
+        let mut telling = Telling::default();
+        let read = match item["type"].as_str()? {
+            "message" => {
+                let logprobs = item["content"][0]["logprobs"].as_array().cloned().unwrap_or_default();
+                Item::Message { id, text: parts("content"), logprobs }
+            }
+            "reasoning" => {
+                telling.summary = item["summary"] != json!([]);
+                telling.sealed = item.get("encrypted_content").is_some();
+                Item::Reasoning { id, text: parts(if telling.summary { "summary" } else { "content" }) }
+            }
+            "function_call" => Item::Call { id, call_id, name, arguments: text("arguments") },
+            "custom_tool_call" => Item::CustomCall { id, call_id, name, input: Input::of(&text("input")) },
+            _ => return None,
+        };
+        Some((read, telling))
+    }
+
     pub(super) fn id(&self) -> &str {
         match self {
             Item::Message { id, .. }
@@ -55,9 +82,9 @@ impl Item {
                 "id": id, "type": "function_call", "status": status, "call_id": call_id, "name": name,
                 "arguments": arguments,
             }),
-            Item::CustomCall { id, call_id, name, arguments } => json!({
+            Item::CustomCall { id, call_id, name, input } => json!({
                 "id": id, "type": "custom_tool_call", "status": status, "call_id": call_id, "name": name,
-                "input": input(arguments),
+                "input": input.text(),
             }),
         }
     }
@@ -85,13 +112,6 @@ fn reasoning(id: &str, text: &str, status: &str, telling: &Telling) -> Value {
         told["encrypted_content"] = sealed(text).into();
     }
     told
-}
-
-/// The text that the model gave as the one argument of such a tool; all that it wrote where it did otherwise.
-pub(super) fn input(arguments: &str) -> String {
-    let parsed: Option<Value> = serde_json::from_str(arguments).ok();
-    let text = parsed.as_ref().and_then(|parsed| parsed.get("input")?.as_str());
-    text.unwrap_or(arguments).to_owned()
 }
 
 pub(super) fn logprobs(tokens: &[TokenLogprob]) -> Vec<Value> {
@@ -123,12 +143,5 @@ mod tests {
         let summed = told(true, true);
         assert_eq!(summed["summary"], json!([{"type": "summary_text", "text": "hm"}]));
         assert_eq!((&summed["content"], &summed["encrypted_content"]), (&json!([]), &json!("aG0=")));
-    }
-
-    #[test]
-    fn the_text_of_a_call_is_taken_out_of_its_arguments() {
-        assert_eq!(input(r#"{"input": "a\nb"}"#), "a\nb");
-        assert_eq!(input(r#"{"input": "cut"#), r#"{"input": "cut"#);
-        assert_eq!(input("plain"), "plain");
     }
 }

@@ -1,11 +1,15 @@
 //! A response under way: what comes of the model becomes items, each told as it begins, grows and ends.
 
+use std::sync::Arc;
+
 use bantam_runtime::engine::{Delta, FinishReason, Outcome, Piece};
 use serde_json::{Value, json};
 
+use super::custom::Input;
+use super::events::Events;
 use super::new_id;
 use super::object::End;
-use super::output::{Item, input, logprobs, text_part};
+use super::output::{Item, logprobs, text_part};
 use super::request::Telling;
 use super::store::Place;
 use crate::answer::{Frame, Frames, Progress as PromptProgress};
@@ -24,12 +28,15 @@ pub(super) struct Progress {
     open: Option<Item>,
     /// Where the response is kept, if it is.
     place: Option<Place>,
+    /// Where its events are kept, if they are.
+    events: Option<Arc<Events>>,
     ended: bool,
 }
 
 impl Progress {
     pub(super) fn new(object: Value, telling: Telling, place: Option<Place>) -> Self {
-        Progress { object, telling, sequence_number: 0, output: Vec::new(), open: None, place, ended: false }
+        let events = place.as_ref().and_then(Place::events);
+        Progress { object, telling, sequence_number: 0, output: Vec::new(), open: None, place, events, ended: false }
     }
 
     /// The response as it is.
@@ -43,7 +50,11 @@ impl Progress {
             data.extend(fields.clone());
         }
         self.sequence_number += 1;
-        Frame::Event(name, data.to_string())
+        let frame = Frame::Event(name, data.to_string());
+        if let Some(events) = &self.events {
+            events.push(frame.clone());
+        }
+        frame
     }
 
     /// An event about the open item, or a part of it.
@@ -84,8 +95,12 @@ impl Progress {
     }
 
     /// Ends the open item, if there is one.
-    fn close(&mut self, status: &'static str, told: &mut Vec<Frame>) {
-        let Some(item) = self.open.take() else { return };
+    fn close(&mut self, status: &str, told: &mut Vec<Frame>) {
+        let Some(mut item) = self.open.take() else { return };
+        if let Item::CustomCall { input, .. } = &mut item {
+            let rest = input.rest();
+            self.more_input(&item, &rest, told);
+        }
         match &item {
             Item::Message { text, logprobs, .. } => {
                 let done = json!({"content_index": 0, "text": text, "logprobs": logprobs});
@@ -109,11 +124,8 @@ impl Progress {
                 let done = json!({"name": name, "arguments": arguments});
                 told.push(self.of_item("response.function_call_arguments.done", &item, done));
             }
-            Item::CustomCall { arguments, .. } => {
-                // The text is within a string of JSON, and only now complete.
-                let text = input(arguments);
-                told.push(self.of_item("response.custom_tool_call_input.delta", &item, json!({"delta": text})));
-                told.push(self.of_item("response.custom_tool_call_input.done", &item, json!({"input": text})));
+            Item::CustomCall { input, .. } => {
+                told.push(self.of_item("response.custom_tool_call_input.done", &item, json!({"input": input.text()})));
             }
         }
         let done = item.told(status, &self.telling);
@@ -168,10 +180,10 @@ impl Progress {
     }
 
     fn call(&mut self, name: String, told: &mut Vec<Frame>) {
-        let (call_id, arguments) = (new_id("call"), String::new());
+        let call_id = new_id("call");
         let item = match self.telling.custom.contains(&name) {
-            true => Item::CustomCall { id: new_id("ctc"), call_id, name, arguments },
-            false => Item::Call { id: new_id("fc"), call_id, name, arguments },
+            true => Item::CustomCall { id: new_id("ctc"), call_id, name, input: Input::default() },
+            false => Item::Call { id: new_id("fc"), call_id, name, arguments: String::new() },
         };
         self.begin(item, told);
     }
@@ -179,7 +191,10 @@ impl Progress {
     fn arguments(&mut self, more: &str, told: &mut Vec<Frame>) {
         let Some(mut item) = self.open.take() else { return };
         match &mut item {
-            Item::CustomCall { arguments, .. } => arguments.push_str(more),
+            Item::CustomCall { input, .. } => {
+                let text = input.add(more);
+                self.more_input(&item, &text, told);
+            }
             Item::Call { arguments, .. } => {
                 arguments.push_str(more);
                 told.push(self.of_item("response.function_call_arguments.delta", &item, json!({"delta": more})));
@@ -188,6 +203,40 @@ impl Progress {
             Item::Message { .. } | Item::Reasoning { .. } => {}
         }
         self.open = Some(item);
+    }
+
+    fn more_input(&mut self, item: &Item, more: &str, told: &mut Vec<Frame>) {
+        if !more.is_empty() {
+            told.push(self.of_item("response.custom_tool_call_input.delta", item, json!({"delta": more})));
+        }
+    }
+
+    /// Tells an item that is there already: its beginning, all of it at once, its end.
+    fn retell(&mut self, item: Item, status: &str, told: &mut Vec<Frame>) {
+        match item {
+            Item::Message { id, text, logprobs } => {
+                self.begin(Item::Message { id, text: String::new(), logprobs: Vec::new() }, told);
+                self.text(&text, &logprobs, told);
+            }
+            Item::Reasoning { id, text } => {
+                self.begin(Item::Reasoning { id, text: String::new() }, told);
+                self.thought(&text, told);
+            }
+            Item::Call { id, call_id, name, arguments } => {
+                self.begin(Item::Call { id, call_id, name, arguments: String::new() }, told);
+                self.arguments(&arguments, told);
+            }
+            Item::CustomCall { id, call_id, name, input } => {
+                let text = input.text().to_owned();
+                let begun =
+                    |input| Item::CustomCall { id: id.clone(), call_id: call_id.clone(), name: name.clone(), input };
+                self.begin(begun(Input::default()), told);
+                let item = begun(input);
+                self.more_input(&item, &text, told);
+                self.open = Some(item);
+            }
+        }
+        self.close(status, told);
     }
 
     /// Ends the response.
@@ -206,13 +255,45 @@ impl Progress {
             let about = json!({"code": self.object["error"]["code"], "message": error.message, "param": error.param});
             told.push(self.event("error", &about));
         }
-        told.push(self.of_response(match end {
-            End::Completed(_) | End::Empty => "response.completed",
-            End::Incomplete(_) | End::Cancelled => "response.incomplete",
-            End::Failed(_) => "response.failed",
-        }));
+        told.push(self.of_response(last_event(end.status())));
+        if let Some(events) = &self.events {
+            events.end();
+        }
         told
     }
+}
+
+/// The name of the event that ends a response of this status.
+fn last_event(status: &str) -> &'static str {
+    match status {
+        "completed" => "response.completed",
+        "failed" => "response.failed",
+        _ => "response.incomplete",
+    }
+}
+
+/// The events of a response that has ended, made of what it holds: each item at once.
+pub(super) fn again(object: &Value) -> Vec<Frame> {
+    let mut begun = object.clone();
+    begun["status"] = "in_progress".into();
+    begun["output"] = json!([]);
+    for key in ["usage", "completed_at", "error", "incomplete_details"] {
+        begun.get_mut(key).map(Value::take);
+    }
+    let mut progress = Progress::new(begun, Telling::default(), None);
+    let mut told = progress.begun();
+    for given in object["output"].as_array().into_iter().flatten() {
+        let Some((item, telling)) = Item::read(given) else { continue };
+        progress.telling = telling;
+        progress.retell(item, given["status"].as_str().unwrap_or("completed"), &mut told);
+    }
+    if let Some(error) = object.get("error").filter(|error| !error.is_null()) {
+        let about = json!({"code": error["code"], "message": error["message"], "param": null});
+        told.push(progress.event("error", &about));
+    }
+    progress.object = object.clone();
+    told.push(progress.of_response(last_event(object["status"].as_str().unwrap_or_default())));
+    told
 }
 
 impl Frames for Progress {
@@ -260,9 +341,9 @@ impl Frames for Progress {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::sync::Arc;
 
     use bantam_runtime::engine::{Event, Failure};
+    use futures::StreamExt;
 
     use super::super::store::Store;
     use super::*;
@@ -443,9 +524,64 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_text_of_a_custom_tool_is_told_as_it_comes() {
+        let arguments = |json: &str| pieces(vec![Piece::Arguments { index: 0, json: json.into() }]);
+        let call = pieces(vec![Piece::Call { index: 0, name: "patch".into() }]);
+        let given = vec![
+            call,
+            arguments("{\"input\": \"a\\"),
+            arguments("nb"),
+            arguments("c\"}"),
+            finished(FinishReason::ToolCalls),
+        ];
+        let told = events(given, Telling { custom: HashSet::from(["patch".into()]), ..Telling::default() }).await;
+        let deltas = told.iter().filter(|event| event["type"] == "response.custom_tool_call_input.delta");
+        assert_eq!(deltas.map(|event| event["delta"].clone()).collect::<Vec<_>>(), ["a", "\nb", "c"]);
+        let done = told.iter().find(|event| event["type"] == "response.custom_tool_call_input.done").unwrap();
+        assert_eq!(done["input"], "a\nbc");
+        assert_eq!(told.last().unwrap()["response"]["output"][0]["input"], "a\nbc");
+    }
+
+    #[tokio::test]
+    async fn events_are_kept_and_can_be_made_anew() {
+        let call = |index, name: &str| Piece::Call { index, name: name.into() };
+        let json = |index, json: &str| Piece::Arguments { index, json: json.into() };
+        let given = || {
+            vec![
+                pieces(vec![Piece::Reasoning("hm".into())]),
+                token("a"),
+                pieces(vec![call(0, "ls"), json(0, "{\"a\": 1}"), Piece::CallEnd { index: 0 }]),
+                pieces(vec![call(1, "patch"), json(1, "{\"input\": \"b\"}"), Piece::CallEnd { index: 1 }]),
+                finished(FinishReason::ToolCalls),
+            ]
+        };
+        let custom = || HashSet::from(["patch".to_owned()]);
+        for (summary, sealed) in [(false, false), (true, true)] {
+            let telling = Telling { summary, sealed, logprobs: true, custom: custom() };
+            let store = Arc::new(Store::default());
+            let mut begun = object();
+            begun["completed_at"] = Value::Null;
+            let (place, _stopped) = Store::open(&store, &begun, Vec::new(), Vec::new(), true);
+            let streamed = told(scripted(given()), Progress::new(begun, telling, Some(place))).await;
+            let (object, kept) = store.told("resp_1").unwrap();
+            let kept: Vec<Frame> = Events::follow(kept.unwrap(), 0, std::time::Duration::MAX).collect().await;
+            let data = |frame: &Frame| match frame {
+                Frame::Event(_, data) => data.clone(),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(kept.iter().map(data).collect::<Vec<_>>(), streamed);
+            let anew: Vec<String> = again(&object).iter().map(data).collect();
+            let read = |told: &[String]| -> Vec<Value> {
+                told.iter().map(|data| serde_json::from_str(data).unwrap()).collect()
+            };
+            assert_eq!(read(&anew), read(&streamed), "as each item came at once, the events are the same");
+        }
+    }
+
+    #[tokio::test]
     async fn one_that_is_cut_off_says_so_and_is_kept_as_far_as_it_came() {
         let store = Arc::new(Store::default());
-        let (place, _stopped) = Store::open(&store, &object(), Vec::new(), Vec::new());
+        let (place, _stopped) = Store::open(&store, &object(), Vec::new(), Vec::new(), true);
         let told = told(scripted(vec![text("a")]), Progress::new(object(), Telling::default(), Some(place))).await;
         let last: Value = serde_json::from_str(told.last().unwrap()).unwrap();
         assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.incomplete"), &json!("cancelled")));

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::events::Events;
+
 /// Most responses kept.
 const MOST: usize = 128;
 /// Most bytes of JSON that they may have together.
@@ -32,7 +34,7 @@ pub(super) struct Image {
     pub(super) input: Vec<Arc<Value>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Kept {
     id: String,
     object: Arc<Value>,
@@ -40,6 +42,10 @@ struct Kept {
     history: Vec<Arc<Value>>,
     input: Vec<Arc<Value>>,
     output: Vec<Arc<Value>>,
+    /// What was told of it, if anybody may have lost that.
+    events: Option<Arc<Events>>,
+    /// Bytes of that, once it has ended.
+    event_bytes: usize,
     /// Of its own parts, once it has ended.
     bytes: usize,
     /// Ends it while it is under way.
@@ -59,7 +65,9 @@ impl Kept {
         let output = object["output"].as_array();
         self.output = output.into_iter().flatten().cloned().map(Arc::new).collect();
         let items = self.input.iter().chain(&self.output).map(|item| size(item));
-        self.bytes = items.sum::<usize>() + size(&object);
+        // The last event has all of the object.
+        self.event_bytes = self.events.as_ref().map_or(0, |events| events.bytes() + size(&object));
+        self.bytes = items.sum::<usize>() + size(&object) + self.event_bytes;
         Kept { object, stop: None, ..self }
     }
 }
@@ -75,19 +83,22 @@ pub(super) enum Cancel {
 }
 
 impl Store {
-    /// Takes a response that begins, and says what ends it early.
+    /// Takes a response that begins, with its events where others may `follow` it, and says what ends it early.
     pub(super) fn open(
         store: &Arc<Store>,
         object: &Value,
         history: Vec<Arc<Value>>,
         input: Vec<Arc<Value>>,
+        follow: bool,
     ) -> (Place, oneshot::Receiver<()>) {
         let (stop, stopped) = oneshot::channel();
         let id = object["id"].as_str().unwrap_or_default().to_owned();
         let (object, output) = (Arc::new(object.clone()), Vec::new());
-        let kept = Kept { id: id.clone(), object, history, input, output, bytes: 0, stop: Some(stop) };
+        let events: Option<Arc<Events>> = follow.then(Arc::default);
+        let place = Place { store: Arc::clone(store), id: id.clone(), events: events.clone(), closed: false };
+        let kept = Kept { id, object, history, input, output, events, event_bytes: 0, bytes: 0, stop: Some(stop) };
         store.lock().kept.push_back(kept);
-        (Place { store: Arc::clone(store), id, closed: false }, stopped)
+        (place, stopped)
     }
 
     /// One with these responses.
@@ -102,7 +113,7 @@ impl Store {
         let mut shelf = self.lock();
         for Image { object, history, input } in images {
             let Some(id) = object["id"].as_str().map(str::to_owned) else { continue };
-            let kept = Kept { id, object: Arc::default(), history, input, output: Vec::new(), bytes: 0, stop: None };
+            let kept = Kept { id, history, input, ..Kept::default() };
             shelf.add(kept.ended(object));
         }
     }
@@ -129,8 +140,14 @@ impl Store {
         self.lock().changes
     }
 
+    #[cfg(test)]
     pub(super) fn object(&self, id: &str) -> Option<Arc<Value>> {
         self.lock().find(id).map(|kept| Arc::clone(&kept.object))
+    }
+
+    /// The response, and its events if these are kept.
+    pub(super) fn told(&self, id: &str) -> Option<(Arc<Value>, Option<Arc<Events>>)> {
+        self.lock().find(id).map(|kept| (Arc::clone(&kept.object), kept.events.clone()))
     }
 
     /// The items that the request came with.
@@ -207,8 +224,18 @@ impl Shelf {
         self.shrink();
     }
 
-    /// Forgets the oldest that have ended until the rest fits.
+    /// Forgets the oldest that have ended until the rest fits. Events go first: what they told is in the response.
     fn shrink(&mut self) {
+        let ended = self.kept.iter_mut().filter(|kept| kept.stop.is_none());
+        for kept in ended {
+            if self.bytes <= MOST_BYTES {
+                break;
+            }
+            let freed = std::mem::take(&mut kept.event_bytes);
+            kept.events = None;
+            kept.bytes -= freed;
+            self.bytes -= freed;
+        }
         while self.kept.len() > MOST || self.bytes > MOST_BYTES {
             let Some(oldest) = self.kept.iter().find(|kept| kept.stop.is_none()) else { return };
             let id = oldest.id.clone();
@@ -226,10 +253,16 @@ fn size(value: &Value) -> usize {
 pub(super) struct Place {
     store: Arc<Store>,
     id: String,
+    events: Option<Arc<Events>>,
     closed: bool,
 }
 
 impl Place {
+    /// Where its events are kept, if they are.
+    pub(super) fn events(&self) -> Option<Arc<Events>> {
+        self.events.clone()
+    }
+
     /// Keeps the response as it ended.
     pub(super) fn close(mut self, object: Value) {
         self.closed = true;
@@ -241,6 +274,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         if !self.closed {
             self.store.lock().remove(&self.id);
+            if let Some(events) = &self.events {
+                events.break_off();
+            }
         }
     }
 }
@@ -260,7 +296,8 @@ mod tests {
     }
 
     fn keep(store: &Arc<Store>, id: &str, history: Vec<Arc<Value>>, text: &str) {
-        let (place, _stopped) = Store::open(store, &object(id, &json!([])), history, vec![item(&format!("in_{id}"))]);
+        let (place, _stopped) =
+            Store::open(store, &object(id, &json!([])), history, vec![item(&format!("in_{id}"))], true);
         place.close(object(id, &json!([{"id": format!("out_{id}"), "text": text}])));
     }
 
@@ -285,7 +322,7 @@ mod tests {
     #[test]
     fn the_most_recent_are_kept_as_far_as_they_fit() {
         let store = Arc::default();
-        let (running, _stopped) = Store::open(&store, &object("running", &json!([])), Vec::new(), Vec::new());
+        let (running, _stopped) = Store::open(&store, &object("running", &json!([])), Vec::new(), Vec::new(), false);
         for i in 0..MOST + 10 {
             keep(&store, &i.to_string(), Vec::new(), "");
         }
@@ -315,7 +352,7 @@ mod tests {
     fn what_is_under_way_can_be_ended() {
         let store = Arc::default();
         let begun = json!({"id": "a", "status": "in_progress", "output": []});
-        let (place, mut stopped) = Store::open(&store, &begun, Vec::new(), Vec::new());
+        let (place, mut stopped) = Store::open(&store, &begun, Vec::new(), Vec::new(), false);
         assert!(stopped.try_recv().is_err());
         let cancelled = json!({"id": "a", "status": "cancelled", "output": []});
         assert_eq!(store.cancel("a"), Cancel::Done(Arc::new(cancelled.clone())));

@@ -1,15 +1,20 @@
 //! Responses that are kept: `GET` and `DELETE /v1/responses/{id}`, `/v1/responses/{id}/input_items` and `/cancel`.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::events::Events;
+use super::progress::again;
 use super::store::Cancel;
+use crate::answer::{respond_with, told_at_once};
 use crate::app::App;
 use crate::error::ApiError;
 
@@ -20,12 +25,39 @@ const LONGEST_PAGE: usize = 100;
 type Id = Result<Path<String>, PathRejection>;
 type Options = Result<Query<HashMap<String, String>>, QueryRejection>;
 
-pub(crate) async fn retrieve(State(app): State<App>, id: Id, options: Options) -> Result<Json<Value>, ApiError> {
+/// The response, or its events: those that have come, behind number `starting_after` if that is given, and those to come.
+pub(crate) async fn retrieve(State(app): State<App>, id: Id, options: Options) -> Result<Response, ApiError> {
     let id = name(id)?;
-    if query(options)?.get("stream").is_some_and(|stream| stream == "true") {
-        return Err(ApiError::bad_request("A response is streamed as it is made, not again").param("stream"));
+    let options = query(options)?;
+    let stream = option(&options, "stream", "true or false")?.unwrap_or(false);
+    let after: Option<u64> = option(&options, "starting_after", "the number of an event")?;
+    let (object, events) = app.responses.told(&id).ok_or_else(|| unknown(&id))?;
+    if !stream {
+        return Ok(Json(Arc::unwrap_or_clone(object)).into_response());
     }
-    app.responses.object(&id).map(Arc::unwrap_or_clone).map(Json).ok_or_else(|| unknown(&id))
+    match (events, after) {
+        (Some(events), after) => {
+            let next = after.map_or(0, |after| usize::try_from(after).unwrap_or(usize::MAX).saturating_add(1));
+            Ok(respond_with(Events::follow(events, next, app.sse_keepalive)))
+        }
+        // Of one that was not streamed, or is kept since an earlier run, the events are not there; what they told is.
+        (None, None) => Ok(told_at_once(again(&object))),
+        (None, Some(_)) => {
+            let message = "The events of this response are not kept: leave out `starting_after` to be told all of it";
+            Err(ApiError::bad_request(message).param("starting_after"))
+        }
+    }
+}
+
+/// An option of the query, which must be `what`.
+fn option<T: FromStr>(
+    options: &HashMap<String, String>,
+    name: &'static str,
+    what: &str,
+) -> Result<Option<T>, ApiError> {
+    let Some(given) = options.get(name).filter(|given| !given.is_empty()) else { return Ok(None) };
+    let refused = |_| ApiError::bad_request(format!("`{name}` must be {what}")).param(name);
+    given.to_ascii_lowercase().parse().map(Some).map_err(refused)
 }
 
 pub(crate) async fn delete(State(app): State<App>, id: Id) -> Result<Json<Value>, ApiError> {

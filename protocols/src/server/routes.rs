@@ -137,7 +137,7 @@ fn cors(origins: &str) -> Result<Option<CorsLayer>, ServeError> {
         ["*"] => AllowOrigin::any(),
         names => AllowOrigin::list(names.iter().map(|name| origin(name)).collect::<Result<Vec<_>, _>>()?),
     };
-    let exposed = [header::RETRY_AFTER, HeaderName::from_static("x-request-id")];
+    let exposed = [header::RETRY_AFTER, HeaderName::from_static("x-request-id"), HeaderName::from_static("request-id")];
     Ok(Some(
         CorsLayer::new()
             .allow_origin(allowed)

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::{Reply, send};
+use crate::script::Acting;
 use crate::server::{Server, until};
 
 fn body() -> Value {
@@ -245,6 +246,39 @@ async fn every_refusal_has_the_form_of_the_protocol() {
     until("the log has the refusals", || async { server.log().contains("  404  ") }).await;
     let others = send(server.address, "GET", "/v1/models/x", &[key], b"").await.json();
     assert!(others["error"].get("code").is_some(), "{others}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thoughts_that_are_omitted_are_not_lost() {
+    let acting = Acting::of("qwen3-dense", |engine| engine.context = 4096).await;
+    let server = Server::around(acting.engine.clone(), |_| {}).await;
+    let asked = |display: &str, messages: &Value| json!({"model": "x", "max_tokens": 64, "messages": messages, "thinking": {"type": "adaptive", "display": display}});
+    let question = json!([{"role": "user", "content": "Well?"}]);
+    let mut turns = Vec::new();
+    for display in ["summarized", "omitted"] {
+        acting.say("<think>\nHm. Hm.\n</think>\n\nYes.");
+        turns.push(whole(&server, &asked(display, &question)).await["content"].clone());
+    }
+    let [shown, omitted] = turns.as_slice() else { panic!("{turns:?}") };
+    assert_eq!((&shown[0]["thinking"], &omitted[0]["thinking"]), (&json!("Hm. Hm."), &json!("")));
+    assert_eq!((&shown[1], &omitted[1]["text"]), (&omitted[1], &json!("Yes.")));
+
+    acting.say("<think>\nHm. Hm.\n</think>\n\nYes.");
+    let mut streamed = asked("omitted", &question);
+    streamed["stream"] = true.into();
+    let streamed = events(&server.post("/v1/messages", &streamed).await);
+    let deltas: Vec<_> = streamed.iter().filter(|event| event["index"] == 0).map(|event| &event["delta"]).collect();
+    assert_eq!(deltas[1], &json!({"type": "signature_delta", "signature": omitted[0]["signature"]}), "{streamed:?}");
+
+    // With a call behind it the turn's thinking is part of the next prompt: the same one, told or not.
+    let mut counts = Vec::new();
+    for thought in [&shown[0], &omitted[0], &json!({"type": "thinking", "thinking": "", "signature": "x"})] {
+        let turn = json!({"role": "assistant", "content": [thought, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]});
+        let result = json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "4"}]});
+        let body = asked("omitted", &json!([question[0], turn, result]));
+        counts.push(server.post("/v1/messages/count_tokens", &body).await.json()["input_tokens"].as_u64().unwrap());
+    }
+    assert!(counts[0] == counts[1] && counts[1] > counts[2], "{counts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

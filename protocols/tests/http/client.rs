@@ -83,3 +83,47 @@ pub(crate) async fn send(
 ) -> Reply {
     Reply::parse(&raw(address, &request(method, path, headers, body)).await)
 }
+
+/// A stream that is read event by event, and left by dropping it.
+pub(crate) struct Streaming {
+    socket: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Streaming {
+    pub(crate) async fn post(address: SocketAddr, path: &str, body: &Value) -> Streaming {
+        Self::ask(address, &request("POST", path, &[], body.to_string().as_bytes())).await
+    }
+
+    pub(crate) async fn get(address: SocketAddr, path: &str) -> Streaming {
+        Self::ask(address, &request("GET", path, &[], b"")).await
+    }
+
+    async fn ask(address: SocketAddr, bytes: &[u8]) -> Streaming {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(bytes).await.unwrap();
+        Streaming { socket, read: Vec::new() }
+    }
+
+    /// The data of the next event, comments left out; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            let begin = self.read.windows(6).position(|bytes| bytes == b"data: ");
+            let line = begin.and_then(|at| Some((at, self.read[at..].iter().position(|byte| *byte == b'\n')? + at)));
+            if let Some((begin, end)) = line {
+                let data = serde_json::from_slice(&self.read[begin + 6..end]).unwrap();
+                self.read.drain(..end);
+                return Some(data);
+            }
+            let more = tokio::time::timeout(PATIENCE, self.socket.read_buf(&mut self.read)).await;
+            if more.expect("an event in time").unwrap() == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// The next event, which there must be.
+    pub(crate) async fn event(&mut self) -> Value {
+        self.next().await.unwrap()
+    }
+}

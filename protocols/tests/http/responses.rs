@@ -1,8 +1,11 @@
 //! OpenAI's Responses, as clients find them.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use crate::client::{Reply, send};
+use crate::client::{Reply, Streaming, send};
+use crate::script::Acting;
 use crate::server::{Server, until};
 
 fn body() -> Value {
@@ -153,6 +156,72 @@ async fn responses_in_the_background_are_asked_for_and_cancelled() {
     assert!(!text(&server.get(&path).await.json()).is_empty());
 }
 
+/// The part of a stream behind event number `after`.
+fn behind(events: &[Value], after: u64) -> Vec<Value> {
+    events.iter().filter(|event| event["sequence_number"].as_u64() > Some(after)).cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_was_lost_is_gone_on_with() {
+    let server = Server::start().await;
+    let streamed = events(&server.post("/v1/responses", &with(&json!({"stream": true}))).await);
+    let path = format!("/v1/responses/{}", streamed[0]["response"]["id"].as_str().unwrap());
+    assert_eq!(events(&server.get(&format!("{path}?stream=true")).await), streamed);
+    let after = streamed.len() as u64 / 2;
+    let rest = server.get(&format!("{path}?stream=true&starting_after={after}")).await;
+    assert_eq!(events(&rest), behind(&streamed, after));
+    assert_eq!(server.get(&format!("{path}?stream=false")).await.json(), streamed.last().unwrap()["response"]);
+
+    // Of what was told as a whole there are no such numbers.
+    let whole = create(&server, &json!({})).await;
+    let path = format!("/v1/responses/{}?stream=true", whole["id"].as_str().unwrap());
+    let told = events(&server.get(&path).await);
+    assert_eq!((&told[0]["type"], &told[0]["response"]["status"]), (&json!("response.created"), &json!("in_progress")));
+    assert_eq!(told.last().unwrap()["response"], whole);
+    let delta = told.iter().find(|event| event["type"] == "response.output_text.delta").unwrap();
+    assert_eq!(delta["delta"], text(&whole));
+    let refused = server.get(&format!("{path}&starting_after=3")).await;
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("starting_after")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_in_the_background_goes_on_without_its_stream() {
+    let server = Server::start().await;
+    let asked = with(&json!({"background": true, "stream": true, "max_output_tokens": 200}));
+    let mut lost = Streaming::post(server.address, "/v1/responses", &asked).await;
+    let begun = lost.event().await;
+    assert_eq!((&begun["type"], &begun["response"]["background"]), (&json!("response.created"), &json!(true)));
+    drop(lost);
+    let path = format!("/v1/responses/{}", begun["response"]["id"].as_str().unwrap());
+    let rest = events(&server.get(&format!("{path}?stream=true&starting_after=0")).await);
+    let numbers: Vec<_> = rest.iter().map(|event| event["sequence_number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=rest.len() as u64).collect::<Vec<_>>());
+    let last = &rest.last().unwrap()["response"];
+    assert_ne!(last["status"], "cancelled", "nobody broke it off");
+    assert_eq!(&server.get(&path).await.json(), last);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_a_stream_is_told_when_its_client_leaves() {
+    let acting = Acting::of("qwen3-dense", |engine| engine.context = 4096).await;
+    acting.say(&"all that is said and done is that ".repeat(40));
+    acting.speak_slowly(Duration::from_millis(20));
+    let server = Server::around(acting.engine, |_| {}).await;
+    let asked = json!({"input": "x", "stream": true, "reasoning": {"effort": "none"}});
+    let mut client = Streaming::post(server.address, "/v1/responses", &asked).await;
+    let id = client.event().await["response"]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/responses/{id}?stream=true");
+    let mut follower = Streaming::get(server.address, &path).await;
+    assert_eq!(follower.event().await["response"]["id"], json!(id));
+    drop(client);
+    let mut last = json!(null);
+    while let Some(event) = follower.next().await {
+        last = event;
+    }
+    assert_eq!((&last["type"], &last["code"]), (&json!("error"), &json!("server_error")), "{last}");
+    assert_eq!(server.get(&path).await.status, 404);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_agents_send_is_taken() {
     let server = Server::start().await;
@@ -198,7 +267,11 @@ async fn faults_are_named_by_the_fields_of_this_route() {
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{}", reply.body);
     }
     assert_eq!(server.get("/v1/responses/x/input_items").await.status, 404);
-    assert_eq!(server.get("/v1/responses/x?stream=true").await.status, 400);
+    assert_eq!(server.get("/v1/responses/x?stream=true").await.status, 404);
+    for (options, param) in [("stream=yes", "stream"), ("stream=true&starting_after=-1", "starting_after")] {
+        let reply = server.get(&format!("/v1/responses/x?{options}")).await;
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{}", reply.body);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,8 @@ struct Said {
     tokens: Vec<u32>,
     /// What a token of a prompt takes.
     reading: Duration,
+    /// What a token that is said takes.
+    speaking: Duration,
 }
 
 impl Script {
@@ -36,6 +38,10 @@ impl Script {
 
     fn reading(&self) -> Duration {
         self.0.lock().unwrap().reading
+    }
+
+    fn speaking(&self) -> Duration {
+        self.0.lock().unwrap().speaking
     }
 }
 
@@ -72,7 +78,7 @@ impl Program for Actor {
 
     fn run(&mut self, step: &Step) -> Result<(), StepError> {
         let prompt: usize = step.sequences.iter().map(|sequence| sequence.rows).filter(|rows| *rows > 1).sum();
-        sleep(self.script.reading() * prompt as u32);
+        sleep(self.script.reading() * prompt as u32 + self.script.speaking());
         self.logits.clear();
         for _ in &step.logit_rows {
             let next = self.script.next().unwrap_or(self.end) as usize;
@@ -138,6 +144,11 @@ impl Acting {
             "the vocabulary can spell it"
         );
         self.script.set(tokens);
+    }
+
+    /// Has each token that is said take so long.
+    pub(crate) fn speak_slowly(&self, token: Duration) {
+        self.script.0.lock().unwrap().speaking = token;
     }
 
     /// Has each token of a prompt take so long.

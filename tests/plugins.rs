@@ -297,7 +297,7 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
         (with_node(json!({"softcap": {"x": "y", "cap": 1.0}})), "`y`"),
         (with_node(json!({"softcap": {"x": "x", "cap": "high"}})), "softcap.cap: expected a number, found the text"),
         (with_node(json!({"softcap": {"x": "x"}})), "missing key `cap`"),
-        (with_node(json!({"softcap": "x"})), "softcap: expected an object"),
+        (with_node(json!({"softcap": "x"})), "expected an object, found the text"),
         (with_node(json!(["softcap"])), "expected a word, or an object of one key, found an array"),
         (with_node(json!({"add": {"a": "x", "b": "ids"}})), "operand `ids` must be f32"),
         (with_node(json!({"select": {"x": "x", "to": "tokens"}})), "no selection leads from tokens to tokens"),

@@ -134,6 +134,16 @@ fn speechless() -> Vec<(&'static str, Source<'static>, &'static str)> {
         ("more", saying(r#"{"bantam_plugin":0,"name":"x","version":"1","architectures":["llama"],"wish":1}"#), "wish"),
         ("none", saying(r#"{"bantam_plugin":0,"name":"x","version":"1","architectures":[]}"#), "takes none"),
         (
+            "twice",
+            saying(r#"{"bantam_plugin":0,"name":"x","name":"y","version":"1","architectures":["a"]}"#),
+            "the key `name` is there twice",
+        ),
+        (
+            "wrong_type",
+            saying(r#"{"bantam_plugin":0,"name":7,"version":"1","architectures":["a"]}"#),
+            "name: expected a string, found the number 7",
+        ),
+        (
             "impostor",
             saying(r#"{"bantam_plugin":0,"name":"built-in","version":"1","architectures":["a"]}"#),
             "stands for",
@@ -194,6 +204,9 @@ fn bad_plugins_are_told_of_and_the_rest_goes_on() {
     }
     WELL.compile(folder.path(), "well");
     let found = listed(folder.path());
+    for (_, told) in &found {
+        assert!(in_words(&told.to_string()), "{told}");
+    }
     for (name, word) in &expected {
         let told: Vec<&str> =
             found.iter().filter(|(found, _)| found == name).map(|(_, told)| told["error"].as_str().unwrap()).collect();
@@ -208,6 +221,12 @@ fn bad_plugins_are_told_of_and_the_rest_goes_on() {
     assert_eq!(server.get("/v1/models").0, 200);
     let (status, answer) = server.post("/v1/completions", &json!({"model": "local", "prompt": "a", "max_tokens": 2}));
     assert_eq!(status, 200, "{answer}");
+}
+
+/// Whether a message speaks of JSON, not of this program's types.
+fn in_words(told: &str) -> bool {
+    let theirs = ["usize", "u32", "f64", "struct", "variant", "untagged", "ValueType", "Some", "None", "Tokens"];
+    told.split(|c: char| !c.is_alphanumeric()).all(|word| !theirs.contains(&word))
 }
 
 /// What a plugin that answers so does to a model that it takes.
@@ -276,6 +295,20 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
         (with_node(json!({"teleport": {"x": "x"}})), "teleport"),
         (with_node(json!({"softcap": {"x": "x", "cap": 1.0, "mood": 2}})), "mood"),
         (with_node(json!({"softcap": {"x": "y", "cap": 1.0}})), "`y`"),
+        (with_node(json!({"softcap": {"x": "x", "cap": "high"}})), "softcap.cap: expected a number, found the text"),
+        (with_node(json!({"softcap": {"x": "x"}})), "missing key `cap`"),
+        (with_node(json!({"softcap": "x"})), "expected an object, found the text"),
+        (with_node(json!(["softcap"])), "expected a word, or an object of one key, found an array"),
+        (with_node(json!({"add": {"a": "x", "b": "ids"}})), "operand `ids` must be f32"),
+        (with_node(json!({"select": {"x": "x", "to": "tokens"}})), "no selection leads from tokens to tokens"),
+        (
+            with_node(json!({"softcap": {"x": "x", "cap": 1.0}})).replace(r#""cap":1.0"#, r#""cap":1.0,"cap":2.0"#),
+            "softcap: the key `cap` is there twice",
+        ),
+        (
+            answer(&graph(vocab, width, "logits", &json!({}))).replace(r#""shape":["#, r#""shape":[-1,"#),
+            "found the number -1",
+        ),
         (
             answer(&graph(vocab, width, "logits", &json!({}))).replace("\"context_length\":64", "\"context_length\":0"),
             "context",
@@ -288,7 +321,7 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
     ];
     for (answer, word) in &answers {
         let told = refused(&Source { answer, ..WELL });
-        assert!(told.contains(word), "{told}\nexpected {word} of {answer:.200}");
+        assert!(told.contains(word) && in_words(&told), "{told}\nexpected {word} of {answer:.200}");
     }
     let said = |key: &str, value: Value| {
         let mut said: Value = serde_json::from_str(&answer(&graph(vocab, width, "logits", &json!({})))).unwrap();
@@ -301,6 +334,13 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
         {"name": "t", "shape": [vocab, width], "expr": {"tensor": "token_embd.weight"}},
         {"name": "big", "shape": [vocab * 30_000, width], "expr": copies},
     ]);
+    let weight = |expr: Value| {
+        let table = json!({"name": "t", "shape": [vocab, width], "expr": expr});
+        answer(&graph(vocab, width, "logits", &json!({"weights": [table]})))
+    };
+    let tensor = json!({"tensor": "token_embd.weight"});
+    let axes: Vec<usize> = (0..200_000).rev().collect();
+    let part = json!({"slice": {"of": weights[1]["expr"], "axis": 0, "start": 0, "len": vocab}});
     let many = vec![json!({"name": "x", "op": {"input": {"source": "positions"}}}); 40_000];
     for (answer, word) in [
         (chat("hidden", json!(["", "a"])), "chat.hidden[0]"),
@@ -311,11 +351,16 @@ fn bad_answers_are_refused_by_what_is_wrong_with_them() {
         (said("tokenizer", json!({"pre": {"patterns": vec!["a"; 10_000]}})), "tokenizer.pre.patterns"),
         (answer(&graph(vocab, width, "logits", &json!({"weights": weights}))), "weight `big`"),
         (answer(&graph(vocab, width, "logits", &json!({"nodes": many}))), "another node yields"),
+        (weight(json!({"permute": {"of": tensor, "axes": axes}})), "an order of 1 to 8 axes"),
+        (weight(part), "are computed on the way"),
         (r#"{"bantam_plugin":0,"error":{"message":""}}"#.to_owned(), "without a reason"),
     ] {
         let told = refused(&Source { answer: &answer, ..WELL });
-        assert!(told.contains(word), "{told}\nexpected {word} of {answer:.200}");
+        assert!(told.contains(word) && told.len() < 3000, "{told:.3000}\nexpected {word} of {answer:.200}");
     }
+    let long = r#"{"bantam_plugin":0,"error":{"message":"\u001b[2Jblk.0"#.to_owned() + &"x".repeat(100_000) + "\"}}";
+    let told = refused(&Source { answer: &long, ..WELL });
+    assert!(told.len() < 3000 && !told.contains('\u{1b}'), "{told:.3000}");
     for (build, word) in [
         ("*(volatile int *)8 = 1;", "signal"),
         ("for (;;) pause();", "within"),
@@ -346,6 +391,79 @@ fn a_graph_from_a_plugin_is_run_and_the_log_says_whose_it_is() {
     assert_eq!(stdout(&named), stdout(&with));
     let unknown = fail(1, &[&arguments[..], &["--plugins", directory, "--family", "other"]].concat());
     assert!(unknown.contains("--family other"), "{unknown}");
+}
+
+/// The fixture of Llama with another name for how its text is cut into pieces.
+fn with_unknown_pieces(to: &Path) {
+    let file = bantam_gguf::GgufFile::open(model("llama-dense")).unwrap();
+    let mut writer = bantam_gguf::writer::GgufWriter::new();
+    for (key, value) in file.metadata().iter() {
+        match key {
+            "tokenizer.ggml.pre" => writer.key(key, "nobodys-own"),
+            key => writer.key(key, value.clone()),
+        };
+    }
+    for tensor in file.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape, file.tensor_bytes(tensor).unwrap());
+    }
+    writer.write(fs::File::create(to).unwrap()).unwrap();
+}
+
+#[test]
+fn every_command_that_opens_a_model_takes_plugins() {
+    let (vocab, width) = table();
+    let (folder, scratch) = (folder(), folder());
+    let mut said: Value = serde_json::from_str(&answer(&graph(vocab, width, "logits", &json!({})))).unwrap();
+    said["model"]["tokenizer"] = json!({"pre": {"patterns": ["\\s?\\p{L}+", "\\s+"]}});
+    Source { answer: &said.to_string(), ..WELL }.compile(folder.path(), "hints");
+    let [file, case] = ["model.gguf", "case.json"].map(|name| scratch.path().join(name).display().to_string());
+    with_unknown_pieces(Path::new(&file));
+    fs::write(&case, r#"{"messages":[{"role":"user","content":"hi"}]}"#).unwrap();
+    for arguments in [
+        vec!["render", &file, "--case", &case],
+        vec!["tokenize", &file, "--text", "a b"],
+        vec!["generate", &file, "--prompt", "a", "--max-tokens", "2"],
+        vec!["inspect", &file, "--graph"],
+        vec!["plan", &file],
+        vec!["probe", &file, "--tokens", "1,2"],
+        vec!["benchmark", &file, "--prompt-tokens", "8", "--decode-tokens", "2", "--iterations", "1"],
+    ] {
+        let run = |by_flag: bool| {
+            let mut command = command();
+            command.args(&arguments);
+            match by_flag {
+                true => command.arg("--plugins").arg(folder.path()),
+                false => command.env("BANTAM_PLUGINS", folder.path()),
+            };
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        };
+        [true, false].into_iter().for_each(run);
+    }
+    let without = bantam(&["render", &file, "--case", &case]);
+    assert!(stderr(&without).contains("nobodys-own"), "{}", stderr(&without));
+}
+
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[test]
+fn a_plugin_starts_no_process_and_no_thread() {
+    let before_all = r#"
+        #include <errno.h>
+        #include <pthread.h>
+        static void *nothing(void *of) { return of; }
+        static int starts(void) {
+            pthread_t thread; char *arguments[] = {"/bin/true", NULL};
+            if (fork() >= 0 || vfork() >= 0 || errno != EPERM) return 1;
+            if (pthread_create(&thread, NULL, nothing, NULL) == 0) return 2;
+            execv(arguments[0], arguments);
+            return errno == EPERM ? 0 : 3;
+        }
+    "#;
+    let folder = folder();
+    Source { before_all, describe: "int way = starts(); if (way) return way;", ..WELL }
+        .compile(folder.path(), "starts");
+    let (_, told) = &listed(folder.path())[0];
+    assert_eq!(told["name"], "test", "{told}");
 }
 
 /// Functions of a plugin with the op `double`, which returns `{code}` and whose rows are `{width}` wide.

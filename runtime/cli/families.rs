@@ -6,6 +6,8 @@ use bantam_plugins::{
     Families, FamiliesConfig, FamilyChoice, Plugins, PluginsConfig,
     worker::{Limits, WorkerProgram},
 };
+use bantam_runtime::load::ModelFiles;
+use bantam_text::Tokenizer;
 use clap::Args;
 
 use crate::{error::CliError, home, plugins};
@@ -68,5 +70,21 @@ impl FamilyArgs {
         let choice = self.family.as_deref().map(FamilyChoice::from_name);
         let config = FamiliesConfig { choice, allow_ops: self.allow_plugin_ops };
         Ok(Families::with_plugins(Arc::new(self.plugins.resolve()?), config))
+    }
+
+    /// The tokenizer of a model. What its file does not say of it, the model's family may: that is asked only where it is
+    /// needed, since a vocabulary alone has no family.
+    ///
+    /// # Errors
+    /// A file that has none or says too little of it, which no family makes up for.
+    pub(crate) fn tokenizer(&self, files: &ModelFiles) -> Result<Tokenizer, CliError> {
+        files.tokenizer().or_else(|why| {
+            let described = files.describe(&self.resolve()?).ok();
+            let hints = described.and_then(|(described, _)| described.model.tokenizer);
+            match hints {
+                Some(hints) => files.tokenizer_with(Some(&hints)).map_err(CliError::failed),
+                None => Err(CliError::failed(why)),
+            }
+        })
     }
 }

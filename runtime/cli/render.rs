@@ -7,7 +7,7 @@ use bantam_text::{ChatTemplate, DateTime, RenderInput, local_now};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::{error::CliError, files, model_source::ModelSource, output};
+use crate::{error::CliError, families::FamilyArgs, files, model_source::ModelSource, output};
 
 /// Print the prompt that a chat template makes of a conversation
 ///
@@ -18,6 +18,9 @@ pub(crate) struct RenderArgs {
     /// Take the template and the special tokens from this model
     #[arg(value_name = "MODEL", required_unless_present = "template", value_parser = ModelSource::parser())]
     model: Option<ModelSource>,
+
+    #[command(flatten)]
+    families: FamilyArgs,
 
     /// A file with the template to use
     #[arg(long, value_name = "FILE")]
@@ -111,7 +114,7 @@ impl Renderer {
             (None, Some(files)) => template_of(files)?,
             (None, None) => return Err(CliError::Usage("give a MODEL or --template FILE".into())),
         };
-        let tokenizer = model.map(|files| files.tokenizer()).transpose().map_err(CliError::failed)?;
+        let tokenizer = model.map(|files| args.families.tokenizer(&files)).transpose()?;
         let special_tokens = tokenizer.map(|tokenizer| tokenizer.special_tokens()).unwrap_or_default();
         Ok(Renderer { template, special_tokens, now: args.now.unwrap_or_else(local_now) })
     }

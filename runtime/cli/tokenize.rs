@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bantam_runtime::load::ModelFiles;
-use bantam_text::{Specials, Tokenizer};
+use bantam_text::Specials;
 use clap::Args;
 
 use crate::{args::ModelArg, error::CliError, families::FamilyArgs, files, output};
@@ -47,7 +47,7 @@ struct InputArgs {
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), CliError> {
     let path = args.model.model.locate()?;
     let files = ModelFiles::open(&path).map_err(CliError::failed)?;
-    let tokenizer = tokenizer(&files, &args.families)?;
+    let tokenizer = args.families.tokenizer(&files)?;
     let specials = if args.special { Specials::Parse } else { Specials::Plain };
     let encode = |text: &str| tokenizer.encode(text, specials).map_err(|e| failed_in(&path, &e));
     if let Some(batch) = &args.input.batch {
@@ -60,19 +60,6 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<(), CliError> {
         None => args.input.text.clone().unwrap_or_default(),
     };
     output::json(&encode(&text)?)
-}
-
-/// The tokenizer. What its file does not say of it, the model's family may: that is asked only where it is needed, since a
-/// vocabulary alone has no family.
-fn tokenizer(files: &ModelFiles, families: &FamilyArgs) -> Result<Tokenizer, CliError> {
-    files.tokenizer().or_else(|why| {
-        let described = files.describe(&families.resolve()?).ok();
-        let hints = described.and_then(|(described, _)| described.model.tokenizer);
-        match hints {
-            Some(hints) => files.tokenizer_with(Some(&hints)).map_err(CliError::failed),
-            None => Err(CliError::failed(why)),
-        }
-    })
 }
 
 fn failed_in(path: &Path, error: &dyn std::fmt::Display) -> CliError {

@@ -223,7 +223,7 @@ fn a_call_syntax_of_an_unknown_kind_is_passed_over_and_named() {
     // An unknown attribute of a known kind is no unknown kind.
     value["model"]["chat"]["calls"] = json!([{"python": {"open": "[", "close": "]", "surprise": 1}}]);
     let refusal = BuildAnswer::from_slice(&serde_json::to_vec(&value).unwrap()).unwrap_err().to_string();
-    assert!(refusal.starts_with("model.chat.calls[0].python.surprise: unknown field `surprise`"), "{refusal}");
+    assert!(refusal.starts_with("model.chat.calls[0].python.surprise: unknown key `surprise`"), "{refusal}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What ops do with states, and so in which number format they are.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bantam_graph::{Checked, Graph, Op, State, StateKind, StateType};
 
@@ -34,11 +34,10 @@ impl<'a> StateRoles<'a> {
     pub fn of(graphs: &'a [Checked<'a>]) -> Self {
         let (mut roles, mut chosen_from) = (StateRoles::default(), HashSet::new());
         for (g, checked) in graphs.iter().enumerate() {
-            let aliases = aliases(checked.graph, graphs);
-            let owner = |name: &'a str| {
-                let alias = aliases.iter().find(|(state, ..)| state.name == name);
-                alias.map_or((g, name), |(_, owner, name)| (*owner, *name))
-            };
+            let aliases = aliases(checked.graph, graphs).into_iter();
+            let owners: HashMap<&str, (usize, &str)> =
+                aliases.map(|(state, owner, name)| (state.name.as_str(), (owner, name))).collect();
+            let owner = |name: &'a str| owners.get(name).copied().unwrap_or((g, name));
             for node in &checked.graph.nodes {
                 match &node.op {
                     Op::Attention(o) => {

@@ -1,6 +1,6 @@
 //! Recurrences on the device (`cu/recurrent.cu`), and how slots are laid out for them.
 
-use bantam_graph::{self as ops, Graph};
+use bantam_graph::{self as ops, Checked};
 
 use crate::{
     device::{Address, Device, DeviceError, Kernel, Launch, argument},
@@ -161,23 +161,23 @@ impl Conv {
     }
 }
 
-fn extents(graph: &Graph, state: &str) -> Option<[u32; 3]> {
-    let shape = &graph.recurrent.iter().find(|s| s.name == state)?.shape;
+fn extents(checked: &Checked<'_>, state: &str) -> Option<[u32; 3]> {
+    let shape = &checked.recurrent(state)?.shape;
     let shape: [usize; 3] = shape.as_slice().try_into().ok()?;
     Some(shape.map(|n| n as u32))
 }
 
 /// Extents of a delta rule, by the state that it names and the widths of its operands; without addresses.
-pub fn delta_shape(graph: &Graph, o: &ops::DeltaRule, width: impl Fn(&str) -> Option<usize>) -> Option<Delta> {
-    let [heads, key_dim, value_dim] = extents(graph, &o.state)?;
+pub fn delta_shape(checked: &Checked<'_>, o: &ops::DeltaRule, width: impl Fn(&str) -> Option<usize>) -> Option<Delta> {
+    let [heads, key_dim, value_dim] = extents(checked, &o.state)?;
     let key_heads = width(&o.q)? as u32 / key_dim;
     let per_channel = u32::from(width(&o.decay)? as u32 != heads);
     Some(Delta { key_heads, heads, key_dim, value_dim, per_channel, scale: o.scale, ..Delta::default() })
 }
 
 /// Extents of a scan, likewise.
-pub fn scan_shape(graph: &Graph, o: &ops::Ssm, width: impl Fn(&str) -> Option<usize>) -> Option<Scan> {
-    let [heads, dim, size] = extents(graph, &o.state)?;
+pub fn scan_shape(checked: &Checked<'_>, o: &ops::Ssm, width: impl Fn(&str) -> Option<usize>) -> Option<Scan> {
+    let [heads, dim, size] = extents(checked, &o.state)?;
     Some(Scan { heads, dim, groups: width(&o.b)? as u32 / size, size, ..Scan::default() })
 }
 

@@ -6,7 +6,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bantam_backend::{CompileError, RecurrentGroup, SlotBook, StepError};
-use bantam_graph::{Checked, Op, Recurrent};
+use bantam_graph::{Checked, DeltaRule, Op, Recurrent, ShortConv, Ssm};
 
 use crate::{
     device::{Address, Buffer, Device},
@@ -40,9 +40,20 @@ pub(crate) fn layout(
 ) -> Result<(HashMap<String, Place>, Option<Slots>), CompileError> {
     let states = &checked.graph.recurrent;
     let Some(last) = states.last() else { return Ok((HashMap::new(), None)) };
+    let mut writers: HashMap<&str, &Op> = HashMap::new();
+    for op in checked.graph.nodes.iter().map(|node| &node.op) {
+        let (Op::ShortConv(ShortConv { state, .. })
+        | Op::DeltaRule(DeltaRule { state, .. })
+        | Op::Ssm(Ssm { state, .. })) = op
+        else {
+            continue;
+        };
+        writers.insert(state, op);
+    }
     let mut sizes = Vec::new();
     for state in states {
-        sizes.push(size(checked, state).ok_or_else(|| too_large(state, "its value"))?);
+        let size = writers.get(state.name.as_str()).and_then(|op| size(checked, state, op));
+        sizes.push(size.ok_or_else(|| too_large(state, "its value"))?);
     }
     let laid_out = SlotLayout::new(&sizes, tentative).filter(|layout| layout.slot_floats < 1 << 38);
     let laid_out = laid_out.ok_or_else(|| too_large(last, "a slot with it and the states before it"))?;
@@ -58,18 +69,18 @@ pub(crate) fn layout(
     Ok((by_name, Some(Slots::new(places, laid_out.slot_floats * 4, tentative, device))))
 }
 
-/// What a recurrent state takes in a slot: floats of the value, floats kept of a tentative row.
-fn size(checked: &Checked<'_>, state: &Recurrent) -> Option<[usize; 2]> {
+/// What a recurrent state, which this op advances, takes in a slot: floats of the value, floats kept of a tentative row.
+fn size(checked: &Checked<'_>, state: &Recurrent, writer: &Op) -> Option<[usize; 2]> {
     if state.entries() > MAX_ENTRIES {
         return None;
     }
     let width = |name: &str| checked.types.get(name).map(|t| t.width);
-    checked.graph.nodes.iter().find_map(|node| match &node.op {
-        Op::ShortConv(o) if o.state == state.name => Some([state.entries(), width(&o.x)?]),
-        Op::DeltaRule(o) if o.state == state.name => Some(recurrent::delta_shape(checked.graph, o, width)?.sizes()),
-        Op::Ssm(o) if o.state == state.name => Some(recurrent::scan_shape(checked.graph, o, width)?.sizes()),
+    match writer {
+        Op::ShortConv(o) => Some([state.entries(), width(&o.x)?]),
+        Op::DeltaRule(o) => Some(recurrent::delta_shape(checked, o, width)?.sizes()),
+        Op::Ssm(o) => Some(recurrent::scan_shape(checked, o, width)?.sizes()),
         _ => None,
-    })
+    }
 }
 
 fn too_large(state: &Recurrent, what: &str) -> CompileError {

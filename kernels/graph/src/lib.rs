@@ -31,6 +31,8 @@ pub use op::{
 pub use state::{Alias, Recurrent, State, StateKind, StateType};
 pub use weight::{Weight, WeightExpr};
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The row space of a value: what one row of it stands for.
@@ -48,6 +50,16 @@ pub enum Rows {
         /// Tokens of a block, counted from the sequence's first.
         stride: usize,
     },
+}
+
+impl fmt::Display for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rows::Tokens => f.write_str("tokens"),
+            Rows::Logits => f.write_str("logits"),
+            Rows::Strided { stride } => write!(f, "blocks of {stride} tokens"),
+        }
+    }
 }
 
 /// One operation and the name of what it yields.

@@ -3,9 +3,13 @@
 //! A draft graph proposes tokens for a trunk. It may read the trunk's state through aliases, take rows that the trunk taps
 //! as hidden inputs, and need the trunk to compute and store more than it does on its own ([`Extension`]).
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Checked, Graph, GraphError, InputSource, Node, Op, Recurrent, State, Weight, check, check::invalid};
+use crate::{
+    Checked, Graph, GraphError, InputSource, Node, Op, Recurrent, State, StateType, Weight, check, check::invalid,
+};
 
 /// What is added to a graph so that another can work from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,9 +39,11 @@ impl Extension {
     /// # Errors
     /// The first thing that does not fit.
     pub fn apply(&self, graph: &Graph) -> Result<Graph, GraphError> {
+        let mut known: HashMap<&str, &Weight> =
+            graph.weights.iter().map(|weight| (weight.name.as_str(), weight)).collect();
         let mut graph = graph.clone();
         for weight in &self.weights {
-            if !graph.weights.contains(weight) {
+            if known.insert(&weight.name, weight) != Some(weight) {
                 graph.weights.push(weight.clone());
             }
         }
@@ -56,7 +62,9 @@ impl Extension {
 ///
 /// # Errors
 /// The first thing that does not fit, in one graph or between two.
-pub fn link(graphs: &[&Graph]) -> Result<(), GraphError> {
+pub fn link<'g>(graphs: &[&'g Graph]) -> Result<(), GraphError> {
+    let states_of = |graph: &&'g Graph| graph.states.iter().map(|state| (state.name.as_str(), state)).collect();
+    let states: Vec<HashMap<&str, &State>> = graphs.iter().map(states_of).collect();
     let mut before: Option<Checked<'_>> = None;
     for (i, graph) in graphs.iter().enumerate() {
         if graphs.iter().take(i).any(|g| g.name == graph.name) {
@@ -64,7 +72,11 @@ pub fn link(graphs: &[&Graph]) -> Result<(), GraphError> {
         }
         let checked = check(graph)?;
         for state in &graph.states {
-            alias(graph, state, graphs)?;
+            let owner = state.alias.as_ref().and_then(|alias| {
+                let owner = graphs.iter().position(|g| g.name == alias.graph)?;
+                states[owner].get(alias.state.as_str()).copied()
+            });
+            alias(graph, state, owner)?;
         }
         for node in &graph.nodes {
             if let Op::Input { source: InputSource::Hidden { index, width } } = node.op {
@@ -76,18 +88,22 @@ pub fn link(graphs: &[&Graph]) -> Result<(), GraphError> {
     Ok(())
 }
 
-fn alias(graph: &Graph, state: &State, graphs: &[&Graph]) -> Result<(), GraphError> {
+/// Checks an alias against the state that it is a view of, if there is such a state.
+fn alias(graph: &Graph, state: &State, owner: Option<&State>) -> Result<(), GraphError> {
     let Some(alias) = &state.alias else { return Ok(()) };
-    let owner = graphs.iter().find(|g| g.name == alias.graph).and_then(|g| g.state(&alias.state));
     let why = match owner {
         None => format!("no graph `{}` has a state `{}`", alias.graph, alias.state),
         Some(owner) if owner.alias.is_some() => format!("`{}` is an alias itself", alias.state),
         Some(owner) => {
-            let own = State { name: state.name.clone(), alias: state.alias.clone(), ..owner.clone() };
-            if own == *state {
+            let form = |of: &State| (of.heads, of.dim, of.kind, of.dtype);
+            if form(owner) == form(state) {
                 return Ok(());
             }
-            format!("expected {own:?} as in graph `{}`, found {state:?}", alias.graph)
+            let shown = |of: &State| {
+                let dtype = if of.dtype == StateType::F32 { "f32" } else { "kv" };
+                format!("{} heads of {}, {}, {dtype}", of.heads, of.dim, of.kind)
+            };
+            format!("expected {} as in graph `{}`, found {}", shown(owner), alias.graph, shown(state))
         }
     };
     Err(invalid(graph, "state", &state.name, why))

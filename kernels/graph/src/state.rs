@@ -22,6 +22,8 @@
 //!   by whoever writes on); window pages only where somebody may resume; the recurrent value becomes an attachment at `n`
 //!   that nobody writes any more.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// How a state of rows grows with its sequence, and what of it a later token can still need.
@@ -44,6 +46,16 @@ pub enum StateKind {
         /// Tokens that a row stands for.
         stride: usize,
     },
+}
+
+impl fmt::Display for StateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StateKind::PerToken => f.write_str("a row per token"),
+            StateKind::Window { len } => write!(f, "a window of {len}"),
+            StateKind::Strided { stride } => write!(f, "a row per {stride} tokens"),
+        }
+    }
 }
 
 /// Number format of a state.

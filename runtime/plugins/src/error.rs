@@ -70,6 +70,38 @@ pub enum PluginError {
     Worker(String),
 }
 
+/// Longest text of somebody else's in a message, in characters.
+const LONGEST_TOLD: usize = 1000;
+
+/// A text of somebody else's as it may stand in a line of a log: short, and without what cannot be seen.
+pub(crate) fn told(text: &str) -> String {
+    let escaped = |c: char| if misleads(c) { c.escape_unicode().collect() } else { vec![c] };
+    let mut told: String = text.chars().take(LONGEST_TOLD).flat_map(escaped).collect();
+    if text.chars().nth(LONGEST_TOLD).is_some() {
+        told.push('…');
+    }
+    told
+}
+
+/// Control characters, and what cannot be seen or turns the direction of what follows.
+pub(crate) fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+impl PluginError {
+    /// The same, with texts that the plugin chose as they may be shown.
+    pub(crate) fn shown(self) -> Self {
+        match self {
+            PluginError::Load(why) => PluginError::Load(told(&why)),
+            PluginError::Symbol { symbol } => PluginError::Symbol { symbol: told(&symbol) },
+            PluginError::Died { question, how } => PluginError::Died { question, how: told(&how) },
+            PluginError::Answer { question, why } => PluginError::Answer { question, why: told(&why) },
+            other => other,
+        }
+    }
+}
+
 /// An error with what is behind it: the system's loader says there what the matter is.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut told = error.to_string();

@@ -1,10 +1,11 @@
 //! The plugins that are in the directories at this moment.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use bantam_backend::CustomOps;
@@ -16,6 +17,7 @@ use bantam_graph::{Graph, Op, check};
 
 use crate::{
     PluginError,
+    error::{misleads, told as words},
     families::BUILT_IN,
     file::{self, Copies, PrivateCopy, Stamp},
     ops::PluginOps,
@@ -115,6 +117,10 @@ impl Plugins {
     /// # Errors
     /// Why it is no plugin that can be used.
     pub fn open(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
+        self.introduced(path).map_err(PluginError::shown)
+    }
+
+    fn introduced(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
         let copy = self.copies.copy(path)?;
         let question = Question::Describe;
         let answer = worker::ask(&self.config.worker, self.config.limits, &copy.path, question, Vec::new())?;
@@ -227,13 +233,16 @@ impl Plugin {
     /// Asks how wide the results of the graph's ops are that the plugin brings, and compares.
     fn check_ops(&self, graph: &Graph) -> Result<(), FamilyError> {
         let checked = check(graph).map_err(|e| self.refused(e.to_string()))?;
-        let mut asked: Vec<(OpRequest, usize)> = Vec::new();
+        let mut asked: HashMap<Vec<u8>, usize> = HashMap::new();
+        // All of them together have the time of one question: a graph may have very many.
+        let deadline = Instant::now() + self.limits.time;
         for node in &graph.nodes {
             let Op::Custom(op) = &node.op else { continue };
             let widths: Vec<usize> = op.x.iter().filter_map(|x| checked.types.get(x)).map(|t| t.width).collect();
-            let weights = op.weights.iter().filter_map(|name| graph.weight(name));
+            let weights = op.weights.iter().filter_map(|name| checked.weight(name));
             let shapes: Vec<&[usize]> = weights.map(|weight| weight.shape.as_slice()).collect();
-            let request = OpRequest::new(op, &widths, &shapes);
+            let request = OpRequest::new(op, &widths, &shapes).to_vec();
+            let request = request.map_err(|e| FamilyError::Unsupported(e.to_string()))?;
             let refused = |why: String| {
                 let node = &node.name;
                 self.failed(&PluginError::Answer {
@@ -241,23 +250,25 @@ impl Plugin {
                     why: format!("node `{node}`: {why}"),
                 })
             };
-            let known = asked.iter().find(|(before, _)| *before == request).map(|(_, width)| *width);
-            let width = match known {
-                Some(width) => width,
-                None => self.infer(&request)?.map_err(refused)?,
+            let width = match asked.get(&request) {
+                Some(width) => *width,
+                None => self.infer(request.clone(), deadline)?.map_err(refused)?,
             };
             if width != op.width {
                 return Err(refused(format!("op `{}` yields rows of {width}, and the graph says {}", op.op, op.width)));
             }
-            asked.push((request, width));
+            asked.insert(request, width);
         }
         Ok(())
     }
 
-    fn infer(&self, request: &OpRequest) -> Result<Result<usize, String>, FamilyError> {
-        let bytes = request.to_vec().map_err(|e| FamilyError::Unsupported(e.to_string()))?;
-        let answer = worker::ask(&self.worker, self.limits, &self.copy.path, Question::Infer, bytes);
-        let answer = answer.map_err(|e| self.failed(&e))?;
+    fn infer(&self, request: Vec<u8>, deadline: Instant) -> Result<Result<usize, String>, FamilyError> {
+        let limits = Limits { time: deadline.saturating_duration_since(Instant::now()), ..self.limits };
+        let answer = worker::ask(&self.worker, limits, &self.copy.path, Question::Infer, request);
+        let answer = answer.map_err(|e| match e {
+            PluginError::Time { question, .. } => self.failed(&PluginError::Time { question, limit: self.limits.time }),
+            other => self.failed(&other),
+        })?;
         Ok(match OpAnswer::from_slice(&answer) {
             Ok(OpAnswer::Width(width)) => Ok(width),
             Ok(OpAnswer::Error(error)) => Err(FamilyError::from(error).to_string()),
@@ -284,9 +295,14 @@ impl Plugin {
                 FamilyError::Unsupported(format!("the plugin {} refuses it without a reason", self.name()))
             }
             WireError::Message { message } => {
-                FamilyError::Unsupported(format!("the plugin {}: {message}", self.name()))
+                FamilyError::Unsupported(format!("the plugin {}: {}", self.name(), words(&message)))
             }
-            other => other.into(),
+            WireError::Key { key, expected, found } => {
+                FamilyError::Key { key: words(&key), expected: words(&expected), found: words(&found) }
+            }
+            WireError::Tensor { tensor, expected, found } => {
+                FamilyError::Tensor { tensor: words(&tensor), expected: words(&expected), found: words(&found) }
+            }
         }
     }
 
@@ -295,7 +311,7 @@ impl Plugin {
     }
 
     fn failed(&self, why: &PluginError) -> FamilyError {
-        FamilyError::Unsupported(format!("the plugin {} failed: {why}", self.name()))
+        FamilyError::Unsupported(format!("the plugin {} failed: {}", self.name(), why.clone().shown()))
     }
 }
 
@@ -357,14 +373,7 @@ fn check_names(description: &Description) -> Result<(), String> {
     }
 }
 
-/// Control characters, and what cannot be seen or turns the direction of what follows.
-fn misleads(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-}
-
 /// A path as it may stand in a line of text.
 fn shown(path: &Path) -> String {
-    let escaped = |c: char| if misleads(c) { c.escape_unicode().collect() } else { vec![c] };
-    path.display().to_string().chars().flat_map(escaped).collect()
+    words(&path.display().to_string())
 }

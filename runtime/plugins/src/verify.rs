@@ -45,12 +45,22 @@ pub(crate) fn model(model: &Model, of: &Checkpoint) -> Result<(), String> {
 /// How often the entries of a checkpoint may come in the weights that are made of them.
 const MOST_COPIES: u128 = 4;
 
-/// Refuses weights that are many times what the checkpoint holds: making them would take memory that nobody has counted.
+/// Refuses weights that are many times what the checkpoint holds, or are computed out of many times that: making them would
+/// take memory that nobody has counted, and time.
 fn sizes(graph: &Graph, of: &Checkpoint) -> Result<(), String> {
     let entries = |shape: &[usize]| shape.iter().fold(1_u128, |n, extent| n.saturating_mul(*extent as u128));
     let held = of.tensors.values().fold(0_u128, |sum, meta| sum.saturating_add(entries(&meta.shape)));
-    let mut sum = 0_u128;
+    let tensor = |name: &str| of.tensors.get(name).map(|meta| meta.shape.clone());
+    let (mut sum, mut computed) = (0_u128, 0_u128);
     for weight in &graph.weights {
+        computed = computed.saturating_add(computed_for(&weight.expr, &tensor));
+        if computed > held.saturating_mul(MOST_COPIES) {
+            return Err(format!(
+                "graph `{}`, weight `{}`: with it {computed} entries are computed on the way to the weights, and all tensors of \
+                 the checkpoint have {held}",
+                graph.name, weight.name
+            ));
+        }
         sum = sum.saturating_add(entries(&weight.shape));
         if sum > held.saturating_mul(MOST_COPIES) {
             return Err(format!(
@@ -60,6 +70,25 @@ fn sizes(graph: &Graph, of: &Checkpoint) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Entries that are computed or copied for an expression, on the way and at its end. Parts and other shapes of what is there
+/// cost nothing.
+fn computed_for(expr: &WeightExpr, tensor: Tensor<'_>) -> u128 {
+    let own = || {
+        let shape = expr.shape(tensor).unwrap_or_default();
+        shape.iter().fold(1_u128, |n, extent| n.saturating_mul(*extent as u128))
+    };
+    match expr {
+        WeightExpr::Tensor(_) => 0,
+        WeightExpr::Slice { of, .. } | WeightExpr::Reshape { of, .. } => computed_for(of, tensor),
+        WeightExpr::Permute { of, .. } | WeightExpr::Affine { of, .. } | WeightExpr::Exp(of) => {
+            own().saturating_add(computed_for(of, tensor))
+        }
+        WeightExpr::Concat { of, .. } | WeightExpr::Stack(of) => {
+            of.iter().fold(own(), |sum, part| sum.saturating_add(computed_for(part, tensor)))
+        }
+    }
 }
 
 /// Checks a draft from a file of its own, whose tensors are called `draft.NAME`.

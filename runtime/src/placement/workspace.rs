@@ -64,7 +64,7 @@ fn own(checked: &Checked<'_>, node: &Node) -> Bytes {
     match &node.op {
         Op::Linear(o) => in_space(rows(&o.x), codes(width(&o.x))),
         Op::Experts(o) => {
-            let shape = checked.graph.weight(&o.up).map_or(&[][..], |weight| &weight.shape);
+            let shape = checked.weight(&o.up).map_or(&[][..], |weight| &weight.shape);
             let inner = shape.get(1).map_or(0, |inner| *inner as u64);
             let matrices = if o.gate.is_some() { 2 } else { 1 };
             let expert = inner.saturating_mul(matrices).saturating_add(width(&node.name)).saturating_mul(ENTRY);

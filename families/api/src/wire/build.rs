@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ABI, Malformed, WireError, of_this_version, read};
+use super::{ABI, MOST_ANSWERED, MOST_ASKED, Malformed, WireError, of_this_version, read};
 use crate::{CallSyntax, Checkpoint, Draft, HfCheckpoint, Import, Model};
 
 /// What a plugin is asked.
@@ -51,7 +51,7 @@ impl BuildRequest {
     /// # Errors
     /// Another version, or what is no request.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
-        read(&content(bytes)?)
+        read(&content(bytes, MOST_ASKED)?)
     }
 
     /// As a plugin gets it.
@@ -70,7 +70,7 @@ impl BuildAnswer {
     /// # Errors
     /// Another version, or what is no answer.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut content = content(bytes)?;
+        let mut content = content(bytes, MOST_ANSWERED)?;
         let unknown = content.pointer_mut("/model/chat/calls").map(take_unknown).unwrap_or_default();
         let mut answer = read(&content)?;
         if let BuildAnswer::Model(model) = &mut answer {
@@ -112,8 +112,8 @@ fn kind(call: &Value) -> Option<&str> {
 }
 
 /// What stands beside the version.
-pub(super) fn content(bytes: &[u8]) -> Result<Value, Malformed> {
-    let mut value = of_this_version(bytes)?;
+pub(super) fn content(bytes: &[u8], most: usize) -> Result<Value, Malformed> {
+    let mut value = of_this_version(bytes, most)?;
     if let Value::Object(keys) = &mut value {
         keys.shift_remove("bantam_plugin");
     }

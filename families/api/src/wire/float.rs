@@ -1,6 +1,6 @@
 //! Floats in JSON, which has no words for those that are no numbers.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 /// A number, or one of the words for what is none.
 #[derive(Serialize, Deserialize)]
@@ -34,7 +34,9 @@ pub(crate) fn serialize<S: Serializer>(x: &f64, serializer: S) -> Result<S::Ok, 
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(match Float::deserialize(deserializer)? {
+    let float = Float::deserialize(deserializer);
+    let float = float.map_err(|_| D::Error::custom("expected a number, or \"inf\", \"-inf\" or \"nan\""))?;
+    Ok(match float {
         Float::Number(x) => x,
         Float::Word(Word::Infinity) => f64::INFINITY,
         Float::Word(Word::NegativeInfinity) => f64::NEG_INFINITY,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ABI, Malformed, of_this_version, read};
+use super::{ABI, MOST_ANSWERED, Malformed, of_this_version, read};
 
 /// Who a plugin is and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,6 @@ impl Description {
     /// # Errors
     /// Another version, or what is no such description.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
-        read(&of_this_version(bytes)?)
+        read(&of_this_version(bytes, MOST_ANSWERED)?)
     }
 }

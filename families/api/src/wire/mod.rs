@@ -30,29 +30,31 @@ pub const ABI: u32 = 0;
 /// Why bytes are not the message that they should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// They are no JSON.
-    #[error("no JSON: {0}")]
-    NoJson(String),
     /// Another version.
     #[error("version {found} of `bantam_plugin`, expected {ABI}: build the plugin with the SDK of this version")]
     Version {
         /// Found.
         found: String,
     },
-    /// Something is missing, of another type, or not known.
+    /// They are no JSON, or something is missing, twice, of another type, or not known.
     #[error("{0}")]
     Content(String),
 }
 
-/// The JSON in these bytes, if it is of this version.
-fn of_this_version(bytes: &[u8]) -> Result<Value, Malformed> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| Malformed::NoJson(error.to_string()))?;
+/// The JSON in these bytes, if it is of this version and holds at most so many values.
+fn of_this_version(bytes: &[u8], most: usize) -> Result<Value, Malformed> {
+    let value = bantam_graph::json::parse(bytes, most).map_err(Malformed::Content)?;
     match value.get("bantam_plugin") {
         Some(version) if *version == ABI => Ok(value),
         Some(other) => Err(Malformed::Version { found: other.to_string() }),
         None => Err(Malformed::Content("expected an object with a key `bantam_plugin`, the version".into())),
     }
 }
+
+/// Most values in what a plugin answers.
+const MOST_ANSWERED: usize = bantam_graph::json::MOST_VALUES;
+/// Most values in what it is asked: a checkpoint has as many as its files have tensors.
+const MOST_ASKED: usize = usize::MAX;
 
 fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Malformed> {
     bantam_graph::json::read(value).map_err(Malformed::Content)

@@ -4,7 +4,7 @@ use bantam_graph::Custom;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ABI, Malformed, WireError, of_this_version, read};
+use super::{ABI, MOST_ANSWERED, MOST_ASKED, Malformed, WireError, of_this_version, read};
 
 /// An op of a graph, with what it works on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl OpRequest {
     /// # Errors
     /// Another version, or what is no request.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
-        read(&of_this_version(bytes)?)
+        read(&of_this_version(bytes, MOST_ASKED)?)
     }
 
     /// As a plugin gets it.
@@ -69,7 +69,7 @@ impl OpAnswer {
     /// # Errors
     /// Another version, or what is no answer.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, Malformed> {
-        read(&super::build::content(bytes)?)
+        read(&super::build::content(bytes, MOST_ANSWERED)?)
     }
 
     /// As a plugin gives it.

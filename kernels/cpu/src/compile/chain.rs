@@ -4,6 +4,8 @@
 //! stored, the gate and the way up joined and rounded by the member that has just computed them: no barrier, and no way to
 //! memory and back.
 
+use std::collections::{HashMap, HashSet};
+
 use super::{
     ir::{Entry, Ir, Node, Op, Source, ValueId},
     schedule::own_operands,
@@ -47,11 +49,16 @@ impl Chain {
 /// Tiles of an expert's matrix that are a piece.
 pub(crate) const EXPERT_TILES: usize = 16;
 
+/// Most nodes that follow in a chain: more than any has, and few enough to be copied whenever it grows.
+const LONGEST_TAIL: usize = 32;
+
 /// The chains of an IR as they grow.
 pub(super) struct Chains<'a> {
     ir: &'a Ir,
     weights: &'a Weights,
     members: usize,
+    /// Tiles of all products of the same operand.
+    tiles: HashMap<ValueId, usize>,
     /// Nodes are those of the IR. A chain that another one has taken in is empty.
     chains: Vec<Chain>,
     chain_of: Vec<Option<usize>>,
@@ -59,7 +66,14 @@ pub(super) struct Chains<'a> {
 
 impl<'a> Chains<'a> {
     pub(super) fn new(ir: &'a Ir, weights: &'a Weights, members: usize) -> Self {
-        Chains { ir, weights, members, chains: Vec::new(), chain_of: vec![None; ir.nodes.len()] }
+        let (chains, chain_of) = (Vec::new(), vec![None; ir.nodes.len()]);
+        let mut chains = Chains { ir, weights, members, tiles: HashMap::new(), chains, chain_of };
+        for (i, node) in ir.nodes.iter().enumerate() {
+            if let Op::Linear { x, .. } = &node.op {
+                *chains.tiles.entry(*x).or_default() += chains.matrix(i).map_or(0, PackedMatrix::tiles);
+            }
+        }
+        chains
     }
 
     /// Whether a node belongs to a chain.
@@ -73,6 +87,7 @@ impl<'a> Chains<'a> {
         for node in joined.products.iter().chain(&joined.tail) {
             if let Some(old) = self.chain_of[*node].replace(self.chains.len()) {
                 self.chains[old].products.clear();
+                self.chains[old].tail.clear();
             }
         }
         self.chains.push(joined);
@@ -102,7 +117,7 @@ impl<'a> Chains<'a> {
             }
         }
         joined.tail.push(i);
-        self.leaves_enough_pieces(&joined).then_some(joined)
+        (joined.tail.len() <= LONGEST_TAIL && self.leaves_enough_pieces(&joined)).then_some(joined)
     }
 
     /// Rows of a value: its space, and how many per row of that.
@@ -156,11 +171,7 @@ impl<'a> Chains<'a> {
     fn leaves_enough_pieces(&self, chain: &Chain) -> bool {
         let Some(lead) = chain.products.first().map(|lead| &self.ir.nodes[*lead].op) else { return false };
         let Op::Linear { x, .. } = lead else { return EXPERT_TILES.is_multiple_of(chain.grain) };
-        let tiles = |node: usize| match &self.ir.nodes[node].op {
-            Op::Linear { x: other, .. } if other == x => self.matrix(node).map_or(0, PackedMatrix::tiles),
-            _ => 0,
-        };
-        2 * self.members * chain.grain <= (0..self.ir.nodes.len()).map(tiles).sum()
+        2 * self.members * chain.grain <= self.tiles.get(x).copied().unwrap_or(0)
     }
 
     /// The chains by their places in an order of the nodes, and of each place which chain it belongs to.
@@ -168,26 +179,29 @@ impl<'a> Chains<'a> {
         let mut places = vec![0; self.ir.nodes.len()];
         order.iter().enumerate().for_each(|(place, node)| places[*node] = place);
         let placed = |nodes: &[usize]| nodes.iter().map(|node| places[*node]).collect();
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.ir.values.len()];
+        for (i, node) in self.ir.nodes.iter().enumerate() {
+            node.op.operands().into_iter().for_each(|value| readers[value].push(i));
+        }
+        let outputs: HashSet<ValueId> = self.ir.outputs().collect();
         let chain = |chain: &Chain| Chain {
             products: placed(&chain.products),
             tail: placed(&chain.tail),
             grain: chain.grain,
-            local: self.local(chain),
+            local: self.local(chain, &readers, &outputs),
         };
         let chains = self.chains.iter().map(chain).collect();
         (chains, order.iter().map(|node| self.chain_of[*node]).collect())
     }
 
-    /// Floats that a chain yields and alone reads.
-    fn local(&self, chain: &Chain) -> Vec<ValueId> {
+    /// Floats that a chain yields and alone reads, where each value has these readers and some leave the step.
+    fn local(&self, chain: &Chain, readers: &[Vec<usize>], outputs: &HashSet<ValueId>) -> Vec<ValueId> {
         let results = chain.products.iter().chain(&chain.tail).flat_map(|node| &self.ir.nodes[*node].results).copied();
         let is_local = |value: &ValueId| {
-            let readers = self.ir.nodes.iter().enumerate().filter(|(_, node)| node.op.operands().contains(value));
-            let mut outside = readers.filter(|(node, _)| !chain.tail.contains(node));
             self.ir.values[*value].entry == Entry::Float
                 && self.ir.values[*value].width > 0
-                && outside.next().is_none()
-                && !self.ir.outputs().any(|output| output == *value)
+                && readers[*value].iter().all(|node| chain.tail.contains(node))
+                && !outputs.contains(value)
         };
         results.filter(is_local).collect()
     }

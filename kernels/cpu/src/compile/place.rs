@@ -106,9 +106,13 @@ fn private(ir: &Ir, schedule: &Schedule, max: MaxRows) -> Vec<Option<Private>> {
 
 fn lives(ir: &Ir, schedule: &Schedule, max: MaxRows, private: &[Option<Private>]) -> Vec<Life> {
     let mut spans: Vec<Option<(usize, usize)>> = vec![None; ir.values.len()];
+    // Without a barrier behind it a region may still be read from when the next ones write.
+    let mut read_until: Vec<usize> = (0..schedule.regions.len()).collect();
+    for region in (1..schedule.regions.len()).rev().filter(|region| schedule.joined[region - 1]) {
+        read_until[region - 1] = read_until[region];
+    }
     for (region, nodes) in schedule.regions.iter().enumerate() {
-        // Without a barrier behind it a region may still be read from when the next ones write.
-        let last = region + schedule.joined[region..].iter().take_while(|joined| **joined).count();
+        let last = read_until[region];
         for node in &schedule.nodes[nodes.clone()] {
             for value in node.op.operands().into_iter().chain(node.results.iter().copied()) {
                 let (first, before) = spans[value].unwrap_or((region, last));

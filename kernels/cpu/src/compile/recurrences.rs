@@ -1,5 +1,7 @@
 //! Recurrences and blocks: their extents, what their states take, and how they are lowered.
 
+use std::collections::HashMap;
+
 use bantam_graph::{Checked, DeltaRule, Op, Pool, Recurrent, Rows, ShortConv, Ssm};
 
 use super::{
@@ -11,23 +13,33 @@ use crate::recurrent::{delta::DeltaShape, ssm::ScanShape};
 /// Floats that a state of recurrent entries may have at most, far below where sizes overflow.
 const MAX_ENTRIES: usize = 1 << 36;
 
-/// What a recurrent state takes in a slot: floats of the value, floats kept of a tentative row.
-pub(super) fn sizes(checked: &Checked<'_>, state: &Recurrent) -> Option<(usize, usize)> {
-    if state.entries() > MAX_ENTRIES {
-        return None;
+/// What each recurrent state takes in a slot, in the order of [`Graph::recurrent`](bantam_graph::Graph::recurrent): floats of
+/// the value, floats kept of a tentative row. `None`: it is too large.
+pub(super) fn sizes(checked: &Checked<'_>) -> Vec<Option<(usize, usize)>> {
+    let mut of: HashMap<&str, (usize, usize)> = HashMap::new();
+    for node in &checked.graph.nodes {
+        let (state, size) = match &node.op {
+            Op::ShortConv(o) => {
+                let entries = checked.recurrent(&o.state).map(Recurrent::entries);
+                (&o.state, entries.and_then(|entries| Some((entries, width(checked, &o.x)?))))
+            }
+            Op::DeltaRule(o) => {
+                let shape = delta_shape(checked, o);
+                (&o.state, shape.map(|shape| (shape.value_len(), shape.kept().iter().sum())))
+            }
+            Op::Ssm(o) => {
+                let shape = scan_shape(checked, o);
+                (&o.state, shape.map(|shape| (shape.value_len(), shape.kept().iter().sum())))
+            }
+            _ => continue,
+        };
+        if let Some(size) = size {
+            of.insert(state, size);
+        }
     }
-    checked.graph.nodes.iter().find_map(|node| match &node.op {
-        Op::ShortConv(o) if o.state == state.name => Some((state.entries(), width(checked, &o.x)?)),
-        Op::DeltaRule(o) if o.state == state.name => {
-            let shape = delta_shape(checked, o)?;
-            Some((shape.value_len(), shape.kept().iter().sum()))
-        }
-        Op::Ssm(o) if o.state == state.name => {
-            let shape = scan_shape(checked, o)?;
-            Some((shape.value_len(), shape.kept().iter().sum()))
-        }
-        _ => None,
-    })
+    let fits = |state: &&Recurrent| state.entries() <= MAX_ENTRIES;
+    let states = checked.graph.recurrent.iter();
+    states.map(|state| Some(state).filter(fits).and_then(|state| of.get(state.name.as_str()).copied())).collect()
 }
 
 fn width(checked: &Checked<'_>, value: &str) -> Option<usize> {
@@ -35,8 +47,7 @@ fn width(checked: &Checked<'_>, value: &str) -> Option<usize> {
 }
 
 fn extents(checked: &Checked<'_>, state: &str) -> Option<[usize; 3]> {
-    let state = checked.graph.recurrent.iter().find(|s| s.name == state)?;
-    state.shape.as_slice().try_into().ok()
+    checked.recurrent(state)?.shape.as_slice().try_into().ok()
 }
 
 fn delta_shape(checked: &Checked<'_>, o: &DeltaRule) -> Option<DeltaShape> {

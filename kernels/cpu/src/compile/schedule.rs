@@ -8,7 +8,11 @@
 //! Otherwise it must wait for a barrier. In a step of few rows a barrier costs more than some nodes do: there every member
 //! computes all of their rows for itself, and goes on without waiting ([`Schedule::joined`]).
 
-use std::ops::Range;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashSet},
+    ops::Range,
+};
 
 use super::{
     chain::{Chain, Chains},
@@ -44,35 +48,39 @@ impl Schedule {
 pub(crate) fn schedule(ir: &Ir, weights: &Weights, members: usize) -> Schedule {
     let producers = ir.producers();
     let mut chains = Chains::new(ir, weights, members);
+    let operands = |node: &Node| node.op.operands().into_iter().filter_map(|v| Some((v, producers[v]?))).collect();
+    let operands: Vec<Vec<(ValueId, usize)>> = ir.nodes.iter().map(operands).collect();
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); ir.nodes.len()];
+    for (i, operands) in operands.iter().enumerate() {
+        operands.iter().for_each(|(_, producer)| readers[*producer].push(i));
+    }
+    let mut missing: Vec<usize> = operands.iter().map(Vec::len).collect();
     let mut region_of: Vec<Option<usize>> = vec![None; ir.nodes.len()];
-    let mut waiting: Vec<usize> = (0..ir.nodes.len()).collect();
+    let mut next: Vec<usize> = (0..ir.nodes.len()).filter(|i| missing[*i] == 0).collect();
     let mut order = Vec::new();
     let mut out = Schedule::default();
-    while !waiting.is_empty() {
+    while !next.is_empty() {
         let (region, start) = (out.regions.len(), order.len());
-        waiting.retain(|&i| {
-            let mut here = Vec::new();
-            let known = ir.nodes[i].op.operands().into_iter().filter_map(|v| Some((v, producers[v]?)));
-            for (value, producer) in known {
-                match region_of[producer] {
-                    None => return true,
-                    Some(earlier) if earlier < region => {}
-                    Some(_) => here.push((value, producer)),
-                }
-            }
+        // In the order of the IR. Each node is looked at twice at most: in a region where nothing is that it reads, it may run.
+        let mut ready: BinaryHeap<Reverse<usize>> = next.drain(..).map(Reverse).collect();
+        while let Some(Reverse(i)) = ready.pop() {
+            let here: Vec<(ValueId, usize)> =
+                operands[i].iter().copied().filter(|(_, producer)| region_of[*producer] == Some(region)).collect();
             let shares = |(value, producer): &(ValueId, usize)| {
                 !chains.has(*producer) && may_follow(ir, &ir.nodes[*producer], &ir.nodes[i], *value)
             };
             if !here.iter().all(shares) && !chains.join(i, &here) {
-                return true;
+                next.push(i);
+                continue;
             }
             region_of[i] = Some(region);
             order.push(i);
-            false
-        });
-        if order.len() == start {
-            // Only an IR that is no acyclic graph gets here; the checker refuses those before.
-            break;
+            for reader in &readers[i] {
+                missing[*reader] -= 1;
+                if missing[*reader] == 0 {
+                    ready.push(Reverse(*reader));
+                }
+            }
         }
         out.regions.push(start..order.len());
     }
@@ -84,9 +92,10 @@ pub(crate) fn schedule(ir: &Ir, weights: &Weights, members: usize) -> Schedule {
 
 /// Regions of what members can do for themselves at little cost, which have another one behind them.
 fn joined(ir: &Ir, schedule: &Schedule) -> Vec<bool> {
+    let outputs: HashSet<ValueId> = ir.outputs().collect();
     let is_cheap = |node: &Node| {
         matches!(node.op, Op::Quantize(_) | Op::Norm { .. } | Op::Route { .. } | Op::Assign { .. })
-            && node.results.iter().all(|result| !ir.outputs().any(|output| output == *result))
+            && node.results.iter().all(|result| !outputs.contains(result))
     };
     let last = schedule.regions.len().saturating_sub(1);
     let regions = schedule.regions.iter().enumerate();

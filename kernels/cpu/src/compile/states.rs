@@ -29,11 +29,11 @@ pub fn state_forms(graphs: &[Checked<'_>], max_tentative: usize) -> Result<Vec<S
     let of = |(g, checked): (usize, &Checked<'_>)| {
         let states = checked.graph.states.iter().enumerate().filter(|(_, state)| state.alias.is_none());
         let rows = states.map(|(i, state)| RowForm::new(i, state, (g, state.name.as_str()), &roles)).collect();
-        let slot = |state| {
-            let size = recurrences::sizes(checked, state);
+        let slot = |(state, size): (_, Option<_>)| {
             size.and_then(|size| slot_bytes(size, max_tentative)).ok_or_else(|| too_large(state, "its value"))
         };
-        Ok(StateForms { rows, slots: checked.graph.recurrent.iter().map(slot).collect::<Result<_, _>>()? })
+        let slots = checked.graph.recurrent.iter().zip(recurrences::sizes(checked));
+        Ok(StateForms { rows, slots: slots.map(slot).collect::<Result<_, _>>()? })
     };
     graphs.iter().enumerate().map(of).collect()
 }
@@ -134,8 +134,7 @@ fn slots(
 ) -> Result<Option<SlotPool>, CompileError> {
     let graph = checked.graph;
     let mut sizes = Vec::new();
-    for (i, state) in graph.recurrent.iter().enumerate() {
-        let size = recurrences::sizes(checked, state);
+    for (i, (state, size)) in graph.recurrent.iter().zip(recurrences::sizes(checked)).enumerate() {
         sizes.push(size.ok_or_else(|| too_large(state, "its value"))?);
         places.recurrent.insert(state.name.clone(), i);
     }

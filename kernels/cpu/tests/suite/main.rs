@@ -4,6 +4,7 @@
 
 mod batching;
 mod failure;
+mod huge;
 mod hybrid;
 mod model;
 mod oracle;

@@ -156,7 +156,7 @@ impl Compiling<'_> {
         let ops = ops.ok_or_else(|| format!("op `{}` is a plugin's, and no such ops are allowed here", o.op))?;
         let x = o.x.iter().map(|name| self.id(name)).collect::<Fit<Vec<_>>>()?;
         let widths: Vec<usize> = x.iter().map(|x| self.width(*x)).collect();
-        let shapes = o.weights.iter().filter_map(|name| Some(self.graph.weight(name)?.shape.as_slice()));
+        let shapes = o.weights.iter().filter_map(|name| Some(self.checked.weight(name)?.shape.as_slice()));
         let shapes: Vec<&[usize]> = shapes.collect();
         let op = ops.make(o, &widths, &shapes).map_err(|why| format!("op `{}`: {why}", o.op))?;
         let weights = o.weights.iter().map(|name| self.host_vector(name)).collect::<Fit<Vec<_>>>()?;

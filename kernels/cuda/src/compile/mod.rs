@@ -15,7 +15,7 @@ mod weights;
 use std::{collections::HashMap, sync::Arc};
 
 use bantam_backend::{CompileError, CustomOps, Limits};
-use bantam_graph::{Checked, Graph, Op, Rows};
+use bantam_graph::{Checked, Graph, Op, Rows, Weight};
 
 pub(crate) use host::{HostOp, hashes};
 pub(crate) use places::{MaxRows, Places};
@@ -82,8 +82,9 @@ pub(crate) struct Plans {
 
 /// Experts of each of a graph's mixtures, in order.
 pub(crate) fn mixtures(graph: &Graph) -> Vec<usize> {
+    let weights: HashMap<&str, &Weight> = graph.weights.iter().map(|weight| (weight.name.as_str(), weight)).collect();
     let experts = |op: &Op| match op {
-        Op::Experts(o) => graph.weight(&o.up)?.shape.first().copied(),
+        Op::Experts(o) => weights.get(o.up.as_str())?.shape.first().copied(),
         _ => None,
     };
     graph.nodes.iter().filter_map(|node| experts(&node.op)).collect()
@@ -110,8 +111,8 @@ pub(crate) struct Around<'a> {
 /// Makes the plans of a checked graph.
 pub(crate) fn plan(checked: &Checked<'_>, around: &Around<'_>) -> Result<Plans, CompileError> {
     let ir = Ir::new(checked);
-    let (plain, limits) = Compiling::plan(checked.graph, ir.clone(), &Around { tally: None, ..*around })?;
-    let (fast, _) = Compiling::plan(checked.graph, ir.narrow().without_unused(), around)?;
+    let (plain, limits) = Compiling::plan(checked, ir.clone(), &Around { tally: None, ..*around })?;
+    let (fast, _) = Compiling::plan(checked, ir.narrow().without_unused(), around)?;
     Ok(Plans { fast, plain, limits })
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn plan(checked: &Checked<'_>, around: &Around<'_>) -> Result<Plans, 
 pub(crate) type Fit<T = ()> = Result<T, String>;
 
 pub(crate) struct Compiling<'a> {
-    pub(crate) graph: &'a Graph,
+    pub(crate) checked: &'a Checked<'a>,
     pub(crate) ir: &'a Ir,
     pub(crate) around: &'a Around<'a>,
     /// Where values come from that are the host's, or integers.
@@ -136,9 +137,9 @@ pub(crate) struct Compiling<'a> {
 }
 
 impl Compiling<'_> {
-    fn plan(graph: &Graph, ir: Ir, around: &Around<'_>) -> Result<(Plan, Limits), CompileError> {
+    fn plan(checked: &Checked<'_>, ir: Ir, around: &Around<'_>) -> Result<(Plan, Limits), CompileError> {
         let mut compiling = Compiling {
-            graph,
+            checked,
             ir: &ir,
             around,
             origins: HashMap::new(),
@@ -162,7 +163,7 @@ impl Compiling<'_> {
         let brought: Vec<bool> = (0..ir.values.len()).map(|v| compiling.has(v)).collect();
         let (limits, tiles, bytes_per_token) = (compiling.limits, compiling.tiles.take(), compiling.bytes_per_token);
         let places = places::place(&ir, around.max, &brought).ok_or_else(|| CompileError::Unsupported {
-            node: graph.output.clone(),
+            node: checked.graph.output.clone(),
             why: "its values take more bytes than there are addresses; lower the rows of a step".into(),
         })?;
         let Ir { values, output, taps, .. } = ir;

@@ -61,7 +61,7 @@ impl Compiling<'_> {
         let operands = [&o.q, &o.k, &o.v, &o.decay, &o.beta].map(|name| self.id(name));
         let [q, k, v, decay, beta] = operands;
         let (q, k, v, decay, beta) = (q?, k?, v?, decay?, beta?);
-        let shape = recurrent::delta_shape(self.graph, o, |name| self.id(name).ok().map(|id| self.width(id)));
+        let shape = recurrent::delta_shape(self.checked, o, |name| self.id(name).ok().map(|id| self.width(id)));
         let shape = shape.ok_or_else(|| format!("state `{}` is not declared", o.state))?;
         let kernel = recurrent::DeltaRule::new(self.around.device.as_ref(), shape.key_dim).map_err(words)?;
         Ok(Box::new(move |run| {
@@ -76,7 +76,7 @@ impl Compiling<'_> {
         let [x, b, c, dt] = [&o.x, &o.b, &o.c, &o.dt].map(|name| self.id(name));
         let (x, b, c, dt) = (x?, b?, c?, dt?);
         let (a, d) = (self.vector(&o.a)?.0, self.optional_vector(&o.d)?.map_or(0, |d| d.0));
-        let shape = recurrent::scan_shape(self.graph, o, |name| self.id(name).ok().map(|id| self.width(id)));
+        let shape = recurrent::scan_shape(self.checked, o, |name| self.id(name).ok().map(|id| self.width(id)));
         let shape = shape.ok_or_else(|| format!("state `{}` is not declared", o.state))?;
         let kernel = recurrent::Ssm::new(self.around.device.as_ref(), shape.size).map_err(words)?;
         Ok(Box::new(move |run| {

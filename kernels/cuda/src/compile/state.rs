@@ -68,7 +68,7 @@ impl Compiling<'_> {
     }
 
     pub(super) fn is_alias(&self, state: &str) -> bool {
-        self.graph.state(state).is_some_and(|state| state.alias.is_some())
+        self.checked.state(state).is_some_and(|state| state.alias.is_some())
     }
 
     pub(super) fn store(&self, x: &str, state: &str) -> Fit<Task> {

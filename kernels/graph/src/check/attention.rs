@@ -16,7 +16,7 @@ impl<'g> Checker<'g> {
     /// Operands must be rows over tokens where an op looks at a sequence.
     pub(super) fn over_tokens(&self, name: &str) -> Fit<ValueType> {
         let t = self.float(name)?;
-        if t.rows == Rows::Tokens { Ok(t) } else { Err(format!("`{name}` must be rows over tokens, found {t:?}")) }
+        if t.rows == Rows::Tokens { Ok(t) } else { Err(format!("`{name}` must be rows over tokens, found {t}")) }
     }
 
     pub(super) fn attention(&mut self, name: &'g str, o: &'g Attention) -> Fit<ValueType> {
@@ -68,7 +68,7 @@ impl<'g> Checker<'g> {
     fn compressed(&self, o: &Attention, compressed: &CompressedKeys, keys: &State, q: ValueType) -> Fit {
         let state = self.state(&compressed.state)?;
         let StateKind::Strided { .. } = state.kind else {
-            return Err(format!("state `{}` must be strided, found {:?}", state.name, state.kind));
+            return Err(format!("state `{}` must be strided, found {}", state.name, state.kind));
         };
         self.read(state)?;
         if o.v_state.is_some() || (state.heads, state.dim) != (keys.heads, keys.dim) {
@@ -84,7 +84,7 @@ impl<'g> Checker<'g> {
         let q = self.over_tokens(&o.q)?;
         let state = self.state(&o.k_state)?;
         let StateKind::Strided { .. } = state.kind else {
-            return Err(format!("state `{}` must be strided, found {:?}", state.name, state.kind));
+            return Err(format!("state `{}` must be strided, found {}", state.name, state.kind));
         };
         if state.heads != 1 || o.heads.checked_mul(state.dim) != Some(q.width) {
             return Err(format!(
@@ -117,8 +117,11 @@ impl<'g> Checker<'g> {
         let state = self.state(&o.state)?;
         if state.kind != (StateKind::Window { len: rows }) || state.width() != width || state.dtype != StateType::F32 {
             return Err(format!(
-                "state `{}` must be f32, {width} wide, of a window of {rows}, found {state:?}",
-                state.name
+                "state `{}` must be f32, {width} wide, of a window of {rows}, found {}, {} wide, of {}",
+                state.name,
+                if state.dtype == StateType::F32 { "f32" } else { "kv" },
+                state.width(),
+                state.kind
             ));
         }
         self.write(&o.state, name)?;
@@ -133,7 +136,7 @@ impl<'g> Checker<'g> {
             StateKind::Strided { stride } => Rows::Strided { stride },
         };
         if t.rows != rows || t.width != s.width() {
-            return Err(format!("state `{state}` takes rows of {} over {rows:?}, `{x}` is {t:?}", s.width()));
+            return Err(format!("state `{state}` takes rows of {} over {rows}, `{x}` is {t}", s.width()));
         }
         self.write(state, name)
     }
@@ -163,7 +166,8 @@ fn looks_back(o: &Attention, keys: &State) -> Fit {
     let own = usize::from(o.mask == Mask::Block);
     match keys.kind {
         StateKind::Window { len } if o.window.is_none_or(|w| w.saturating_add(own) > len) => {
-            Err(format!("it looks back {:?}, but `{}` keeps {len} rows", o.window, keys.name))
+            let back = o.window.map_or("on all tokens".into(), |window| format!("on {window} tokens"));
+            Err(format!("it looks back {back}, but `{}` keeps {len} rows", keys.name))
         }
         _ => Ok(()),
     }

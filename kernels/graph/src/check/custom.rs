@@ -15,7 +15,7 @@ impl Checker<'_> {
         for name in &o.x {
             let t = self.float(name)?;
             if t.rows != like.rows {
-                return Err(format!("operand `{name}` must be over {:?} as `{first}` is, found {t:?}", like.rows));
+                return Err(format!("operand `{name}` must be over {} as `{first}` is, found {t}", like.rows));
             }
         }
         for name in &o.weights {

@@ -65,7 +65,7 @@ impl Checker<'_> {
         if ta.rows == tb.rows && ta.width.is_multiple_of(tb.width) {
             Ok(ta)
         } else {
-            Err(format!("`{b}` must have the rows of `{a}` ({ta:?}) and a width that divides its own, found {tb:?}"))
+            Err(format!("`{b}` must have the rows of `{a}` ({ta}) and a width that divides its own, found {tb}"))
         }
     }
 
@@ -111,7 +111,7 @@ impl Checker<'_> {
         for part in &o.parts {
             let t = self.float(part)?;
             if t.rows != first.rows {
-                return Err(format!("`{part}` has rows over {:?}, the first part over {:?}", t.rows, first.rows));
+                return Err(format!("`{part}` has rows over {}, the first part over {}", t.rows, first.rows));
             }
             whole("groups", t.width, o.groups)?;
             width = width.saturating_add(t.width);
@@ -123,7 +123,7 @@ impl Checker<'_> {
         let t = self.value(x)?;
         match (t.rows, to) {
             (Rows::Tokens, Rows::Logits) => Ok(ValueType { rows: to, ..t }),
-            (from, to) => Err(format!("no selection leads from {from:?} to {to:?}")),
+            (from, to) => Err(format!("no selection leads from {from} to {to}")),
         }
     }
 }

@@ -18,7 +18,7 @@ impl Checker<'_> {
         if t == like.float(width) {
             Ok(())
         } else {
-            Err(format!("operand `{name}` must be {width} entries over {:?}, found {t:?}", like.rows))
+            Err(format!("operand `{name}` must be {width} f32 over {}, found {t}", like.rows))
         }
     }
 
@@ -29,18 +29,18 @@ impl Checker<'_> {
             Ok(())
         } else {
             let width = width.map_or("some".into(), |n| n.to_string());
-            Err(format!("operand `{name}` must be {width} integers a row over {:?}, found {t:?}", like.rows))
+            Err(format!("operand `{name}` must be {width} integers a row over {}, found {t}", like.rows))
         }
     }
 
     pub(super) fn integer(&self, name: &str) -> Fit<ValueType> {
         let t = self.value(name)?;
-        if t.integer { Ok(t) } else { Err(format!("operand `{name}` must be integers, found {t:?}")) }
+        if t.integer { Ok(t) } else { Err(format!("operand `{name}` must be integers, found {t}")) }
     }
 
     pub(super) fn same(&self, a: &str, b: &str) -> Fit<ValueType> {
         let (ta, tb) = (self.float(a)?, self.float(b)?);
-        if ta == tb { Ok(ta) } else { Err(format!("`{a}` is {ta:?} but `{b}` is {tb:?}")) }
+        if ta == tb { Ok(ta) } else { Err(format!("`{a}` is {ta} but `{b}` is {tb}")) }
     }
 }
 

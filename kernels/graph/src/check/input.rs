@@ -56,7 +56,10 @@ impl Checker<'_> {
         for head in &o.heads {
             let end = u64::from(head.offset) + u64::from(head.rows);
             if !(1..=o.ids.len()).contains(&head.order) || head.rows == 0 || end > u64::from(NO_ID) {
-                return Err(format!("a hash of {head:?}: expected 1 to {} tokens, rows within 32 bits", o.ids.len()));
+                let (order, rows, offset, most) = (head.order, head.rows, head.offset, o.ids.len());
+                return Err(format!(
+                    "a hash of order {order} with {rows} rows from {offset}: expected 1 to {most} tokens, rows within 32 bits"
+                ));
             }
         }
         Ok(t.ids(o.heads.len()))

@@ -10,7 +10,7 @@ mod moe;
 mod recurrent;
 mod streams;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt};
 
 use crate::{Graph, Node, Op, Recurrent, Rows, State, Weight};
 
@@ -56,6 +56,13 @@ pub struct ValueType {
     pub integer: bool,
 }
 
+impl fmt::Display for ValueType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = if self.integer { "integers" } else { "f32" };
+        write!(f, "{} {entries} over {}", self.width, self.rows)
+    }
+}
+
 impl ValueType {
     /// The same rows with other f32 entries.
     fn float(self, width: usize) -> Self {
@@ -75,6 +82,27 @@ pub struct Checked<'g> {
     pub graph: &'g Graph,
     /// Type of every value.
     pub types: HashMap<String, ValueType>,
+    /// What is declared, by name.
+    weights: HashMap<&'g str, &'g Weight>,
+    states: HashMap<&'g str, &'g State>,
+    recurrent: HashMap<&'g str, &'g Recurrent>,
+}
+
+impl<'g> Checked<'g> {
+    /// The weight of this name.
+    pub fn weight(&self, name: &str) -> Option<&'g Weight> {
+        self.weights.get(name).copied()
+    }
+
+    /// The state of rows of this name.
+    pub fn state(&self, name: &str) -> Option<&'g State> {
+        self.states.get(name).copied()
+    }
+
+    /// The recurrent state of this name.
+    pub fn recurrent(&self, name: &str) -> Option<&'g Recurrent> {
+        self.recurrent.get(name).copied()
+    }
 }
 
 /// Checks a graph.
@@ -87,7 +115,8 @@ pub fn check(graph: &Graph) -> Result<Checked<'_>, GraphError> {
         checker.node(node).map_err(|why| invalid(graph, "node", &node.name, why))?;
     }
     checker.finish(graph)?;
-    Ok(Checked { graph, types: checker.types })
+    let Checker { types, weights, states, recurrent, .. } = checker;
+    Ok(Checked { graph, types, weights, states, recurrent })
 }
 
 pub(crate) fn invalid(graph: &Graph, what: &'static str, name: &str, why: String) -> GraphError {
@@ -193,7 +222,7 @@ impl<'g> Checker<'g> {
     fn yielded(&self, name: &str, rows: Rows) -> Fit {
         match self.types.get(name) {
             Some(t) if !t.integer && t.rows == rows => Ok(()),
-            Some(t) => Err(format!("it must be f32 rows over {rows:?}, found {t:?}")),
+            Some(t) => Err(format!("it must be f32 rows over {rows}, found {t}")),
             None => Err("no node yields it".into()),
         }
     }

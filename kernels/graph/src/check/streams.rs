@@ -32,7 +32,7 @@ impl Checker<'_> {
         if let Some(weights) = &o.weights {
             let w = self.float(weights)?;
             if w != x.float(o.streams) && w != x {
-                return Err(format!("`{weights}` must have {} entries or {}, found {w:?}", o.streams, x.width));
+                return Err(format!("`{weights}` must have {} entries or {}, found {w}", o.streams, x.width));
             }
         }
         Ok(x.float(width))

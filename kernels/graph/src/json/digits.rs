@@ -6,6 +6,9 @@ use std::{fmt::Display, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
+/// How much of a text is shown that is no such integer: more than one has digits.
+const LONGEST_SHOWN: usize = 24;
+
 /// Writes an integer.
 ///
 /// # Errors
@@ -22,8 +25,8 @@ pub fn deserialize<'de, T: Display + FromStr, D: Deserializer<'de>>(deserializer
     let text = String::deserialize(deserializer)?;
     let number = text.parse().ok().filter(|number: &T| number.to_string() == text);
     number.ok_or_else(|| {
-        let what = std::any::type_name::<T>();
-        D::Error::custom(format_args!("expected a {what} as a string of digits, found {text:?}"))
+        let text: String = text.chars().take(LONGEST_SHOWN).collect();
+        D::Error::custom(format_args!("expected an integer of 64 bits as a string of digits, found {text:?}"))
     })
 }
 

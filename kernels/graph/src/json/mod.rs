@@ -4,8 +4,9 @@
 
 pub mod digits;
 mod strict;
+mod words;
 
-pub use strict::read;
+pub use strict::{parse, read};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,9 @@ use crate::{Graph, GraphError, check};
 
 /// Version of the JSON form that this crate reads and writes.
 pub const VERSION: u32 = 0;
+
+/// Most values that JSON of a graph may hold, counting those in others: far more than any model needs.
+pub const MOST_VALUES: usize = 1 << 21;
 
 #[derive(Serialize)]
 struct Outer<'a> {
@@ -40,7 +44,7 @@ pub fn to_value(graph: &Graph) -> Result<serde_json::Value, GraphError> {
 /// # Errors
 /// Another version, malformed JSON, an unknown op or attribute, or a graph that [`check()`] refuses.
 pub fn from_slice(bytes: &[u8]) -> Result<Graph, GraphError> {
-    let outer: OuterOwned = serde_json::from_slice(bytes).map_err(|e| GraphError::Json(e.to_string()))?;
+    let outer: OuterOwned = parse(bytes, MOST_VALUES).and_then(|outer| read(&outer)).map_err(GraphError::Json)?;
     if outer.bantam_graph != VERSION {
         return Err(GraphError::Version { found: outer.bantam_graph, expected: VERSION });
     }

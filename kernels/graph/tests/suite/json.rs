@@ -59,7 +59,7 @@ fn a_refusal_says_where() {
         "{unknown}"
     );
     let number = refusal("/graph/nodes/5/op/ngram_hash", "multipliers", json!([1, 2]));
-    assert!(number.contains("nodes[5].op.ngram_hash.multipliers[0]: invalid type: integer"), "{number}");
+    assert!(number.contains("nodes[5].op.ngram_hash.multipliers[0]: expected a string, found the number"), "{number}");
 }
 
 #[test]

@@ -113,5 +113,5 @@ fn an_extension_must_fit() {
     assert!(twice.apply(&trunk()).is_err());
     let mut tap = injected();
     tap.taps = vec!["logits".into()];
-    assert!(tap.apply(&trunk()).unwrap_err().to_string().contains("f32 rows over Tokens"));
+    assert!(tap.apply(&trunk()).unwrap_err().to_string().contains("f32 rows over tokens"));
 }

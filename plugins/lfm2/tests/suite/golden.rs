@@ -8,7 +8,11 @@ use bantam_backend::{
 };
 use bantam_cpu::CpuBackend;
 use bantam_gguf::GgmlType;
-use bantam_plugin_sdk::graph::Weight;
+use bantam_lfm2::Lfm2;
+use bantam_plugin_sdk::{
+    family::wire::{self, BuildAnswer, BuildRequest},
+    graph::Weight,
+};
 
 use crate::{
     interpreter::{self, Tensor},
@@ -107,5 +111,15 @@ fn the_cpu_gives_the_logits_of_the_reference_however_tokens_come() {
         for run in [usize::MAX, 7, 1] {
             compare(&fixture, &run_on_the_cpu(&fixture, run));
         }
+    }
+}
+
+/// So a plugin's model costs what the same family's would cost that was built in: a backend is given the same graph.
+#[test]
+fn nothing_is_lost_on_the_way_to_the_host() {
+    for fixture in both() {
+        let request = BuildRequest::Model { checkpoint: fixture.checkpoint.clone() }.to_vec().unwrap();
+        let answer = BuildAnswer::from_slice(&wire::answer(&Lfm2, &request)).unwrap();
+        assert_eq!(answer, BuildAnswer::Model(Box::new(describe(&fixture.checkpoint).unwrap())));
     }
 }

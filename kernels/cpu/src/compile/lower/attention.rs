@@ -84,6 +84,6 @@ impl Lowering<'_> {
     }
 
     fn is_alias(&self, state: &str) -> bool {
-        self.checked.graph.state(state).is_some_and(|state| state.alias.is_some())
+        self.checked.state(state).is_some_and(|state| state.alias.is_some())
     }
 }

@@ -10,7 +10,7 @@ impl Lowering<'_> {
         let ops = self.ops.ok_or_else(|| format!("op `{}` is a plugin's, and no such ops are allowed here", o.op))?;
         let x = o.x.iter().map(|x| self.value(x)).collect::<Lowered<Vec<_>>>()?;
         let widths: Vec<usize> = x.iter().map(|x| self.ir.values[*x].width).collect();
-        let shape = |name: &String| self.checked.graph.weight(name).map(|weight| weight.shape.as_slice());
+        let shape = |name: &String| self.checked.weight(name).map(|weight| weight.shape.as_slice());
         let shapes: Vec<&[usize]> = o.weights.iter().filter_map(shape).collect();
         let op = ops.make(o, &widths, &shapes).map_err(|why| format!("op `{}`: {why}", o.op))?;
         let weights = o.weights.iter().map(|name| self.vector(name)).collect::<Lowered<_>>()?;

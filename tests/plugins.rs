@@ -414,6 +414,8 @@ fn every_command_that_opens_a_model_takes_plugins() {
     let (vocab, width) = table();
     let (folder, scratch) = (folder(), folder());
     let mut said: Value = serde_json::from_str(&answer(&graph(vocab, width, "logits", &json!({})))).unwrap();
+    // Room for a prompt in the template's form.
+    said["model"]["context_length"] = json!(512);
     said["model"]["tokenizer"] = json!({"pre": {"patterns": ["\\s?\\p{L}+", "\\s+"]}});
     Source { answer: &said.to_string(), ..WELL }.compile(folder.path(), "hints");
     let [file, case] = ["model.gguf", "case.json"].map(|name| scratch.path().join(name).display().to_string());

@@ -259,8 +259,9 @@ async fn others_end_the_thinking_of_an_answer_under_way() {
     let id = loop {
         assert_ne!(socket.read_buf(&mut seen).await.unwrap(), 0);
         let text = String::from_utf8_lossy(&seen).into_owned();
-        if let Some((_, rest)) = text.split_once("\"id\":\"") {
-            break rest.split('"').next().unwrap().to_owned();
+        // All of it: what is read may end anywhere.
+        if let Some((id, _)) = text.split_once("\"id\":\"").and_then(|(_, rest)| rest.split_once('"')) {
+            break id.to_owned();
         }
     };
     let path = format!("/v1/chat/completions/{id}/stop_thinking");

@@ -65,7 +65,7 @@ fn every_attribute_is_checked() {
         ("delta.0", "/state", json!("conv.0"), "declared as [heads, key_dim, value_dim]"),
         ("delta.0", "/state", json!("ssm.0"), "expected shape [2, 8, 8], found [2, 8, 4]"),
         ("delta.0", "/decay", json!("part.0"), "must have 2 entries, or 2 × 8, found 4"),
-        ("delta.0", "/k", json!("beta.0"), "must be 16 entries"),
+        ("delta.0", "/k", json!("beta.0"), "must be 16 f32 over tokens, found 2"),
         ("ssm.0", "/b", json!("beta.0"), "`part.0` must be 2 f32 over tokens"),
         ("ssm.0", "/a", json!("norm"), "expected shape [2], found [8]"),
         ("decay.0", "/scale", json!("conv.bias"), "n a divisor of 2"),

@@ -7,13 +7,14 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, Weak},
+    time::{Duration, Instant},
 };
 
 use bantam_backend::Backend;
 use bantam_cuda::{Buffer, CudaBackend, Device as _};
 use bantam_cuda_emulated::Emulated;
 use bantam_runtime::{
-    engine::{CacheSize, Engine, EngineConfig, EngineError, Event, Prompt, Request},
+    engine::{CacheSize, Engine, EngineConfig, EngineError, Event, ModelInfo, Prompt, Request},
     hardware::{Devices, Hardware},
     placement::{BackendChoice, Device},
     probe::{ProbeConfig, ProbeReport, run},
@@ -168,7 +169,7 @@ async fn a_card_serves_what_the_cpu_does_and_its_memory_is_accounted_for() {
         let prompts = [prompt(1, 70), [prompt(1, 70), prompt(2, 9)].concat(), [prompt(1, 70), prompt(2, 20)].concat()];
         let expected = answers(&by_cpu, &prompts).await;
         assert_eq!(answers(&by_card, &prompts).await, expected, "{model}");
-        assert!(by_card.status().await.unwrap().reused_tokens > 0);
+        assert!(by_card.status().await.reused_tokens > 0);
 
         let memory = by_card.memory().await;
         let device = memory.device.expect("the card is accounted for");
@@ -183,10 +184,13 @@ async fn a_card_serves_what_the_cpu_does_and_its_memory_is_accounted_for() {
         let after = cards.card().taken();
         assert!(taken < after && after as u64 <= held, "{taken}, then {after} of {held}");
         let plan = info.plan.as_ref().and_then(|plan| plan.device.clone()).expect("there is a plan");
+        // What was planned was done; slots of recurrent state may take less.
         let planned = |what: &str| plan.uses.iter().find(|used| used.what == what).map(|used| used.bytes);
-        for entry in &device.entries {
-            assert_eq!(planned(&entry.what), Some(entry.bytes), "what was planned was done: {entry:?}");
+        let is_slots = |what: &str| what.contains("recurrent") || what == "kept prefixes";
+        for entry in device.entries.iter().filter(|entry| !is_slots(&entry.what)) {
+            assert_eq!(planned(&entry.what), Some(entry.bytes), "{entry:?} of {plan:?}");
         }
+        assert!(held <= plan.used(), "{device:?} of {plan:?}");
     }
 }
 
@@ -206,8 +210,22 @@ async fn a_card_that_is_too_small_is_left_to_itself_or_refused_with_numbers() {
     assert!(engine.memory().await.device.is_none());
     let engine = Engine::start(serving("qwen3-dense", &cards, BackendChoice::Cuda)).unwrap();
     let EngineError::Load(why) = engine.ready().await.unwrap_err() else { panic!("it is a refusal to load") };
-    for part in ["device 0", "200.00 MiB"] {
+    for part in ["device 0", "there are 200.0 MiB"] {
         assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
+/// How the model is there behind a loss: on another card, or on none.
+async fn reloaded(engine: &Engine, loss: usize, cards: &Cards) -> Result<Arc<ModelInfo>, EngineError> {
+    let begin = Instant::now();
+    loop {
+        match engine.ready().await {
+            Ok(info) if info.backend == "cuda" && cards.times() == loss => {
+                assert!(begin.elapsed() < Duration::from_secs(60), "it is not loaded again");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            decided => return decided,
+        }
     }
 }
 
@@ -224,7 +242,7 @@ async fn a_card_that_is_lost_is_opened_again_and_given_up_when_it_stays_lost() {
             for why in [failed.0.unwrap_err(), failed.1.unwrap_err()] {
                 assert!(why.contains("the device failed: it was told to"), "{why}");
             }
-            let again = engine.ready().await;
+            let again = reloaded(&engine, loss, &cards).await;
             if loss < 3 {
                 assert_eq!((again.unwrap().backend, cards.times()), ("cuda", loss + 1));
                 assert_eq!(answer(&engine, prompt(3, 20), 8).await.unwrap(), expected);
@@ -243,8 +261,11 @@ async fn a_card_that_is_lost_is_opened_again_and_given_up_when_it_stays_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_finds_no_memory_on_the_card_fails_alone() {
     let cards = Cards::of(1024 * MIB);
-    let engine = Engine::start(serving("qwen3-dense", &cards, BackendChoice::Cuda)).unwrap();
+    let mut config = serving("qwen3-dense", &cards, BackendChoice::Cuda);
+    config.cache = CacheSize::Off;
+    let engine = Engine::start(config).unwrap();
     engine.ready().await.unwrap();
+    answer(&engine, prompt(8, 100), 4).await.unwrap();
     let expected = answer(&engine, prompt(6, 20), 4).await.unwrap();
     // Somebody else takes all that is left of the card.
     let card = cards.card();

@@ -31,18 +31,23 @@ impl Reserved {
 
 /// What memory of a device is asked for as.
 fn properties(device: sys::CUdevice) -> sys::CUmemAllocationProp {
+    let plain = sys::CUmemAllocationProp_st__bindgen_ty_1 {
+        compressionType: 0,
+        gpuDirectRDMACapable: 0,
+        usage: 0,
+        reserved: [0; 4],
+    };
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
         location: location(device),
-        ..Default::default()
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: plain,
     }
 }
 
 fn location(device: sys::CUdevice) -> sys::CUmemLocation {
-    let mut location = sys::CUmemLocation::default();
-    location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    location.id = device;
-    location
+    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
 /// Whether a device can do this: not where its driver shares it out to virtual machines, for example.

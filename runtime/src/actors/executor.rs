@@ -98,15 +98,21 @@ pub(crate) struct Fault {
     pub(crate) why: String,
     /// Whether the program can compute nothing any more.
     pub(crate) is_final: bool,
+    /// Whether there was no memory for state that the step was to write.
+    pub(crate) is_short: bool,
 }
 
 impl Fault {
     fn of(error: &StepError) -> Self {
-        Fault { why: error.to_string(), is_final: matches!(error, StepError::Failed(_)) }
+        Fault {
+            why: error.to_string(),
+            is_final: matches!(error, StepError::Failed(_)),
+            is_short: matches!(error, StepError::Memory { .. }),
+        }
     }
 
     fn panic(panic: &(dyn std::any::Any + Send)) -> Self {
-        Fault { why: format!("the step panicked: {}", panic_text(panic)), is_final: false }
+        Fault { why: format!("the step panicked: {}", panic_text(panic)), is_final: false, is_short: false }
     }
 }
 

@@ -41,11 +41,14 @@ impl SchedulerState {
                     }
                 }
             }
-            Err(Fault { why, is_final }) => {
+            Err(Fault { why, is_final, is_short }) => {
                 for want in job.wants.drain(..) {
                     if let Some(sampler) = want.sampler {
                         self.give_back(want.id, sampler);
                     }
+                }
+                if is_short {
+                    self.pressure.step_found_none();
                 }
                 if is_final { self.program_failed(why)? } else { self.step_failed(&why) }
             }

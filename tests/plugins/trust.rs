@@ -222,11 +222,8 @@ fn private_copies_are_this_users_alone_and_come_back() {
     assert_eq!(made.iter().map(|(_, mode)| *mode).collect::<Vec<_>>(), [0o700, 0o600], "{made:?}");
     // Some systems clear away what was not touched for days.
     for (gone, is_directory) in [(&made[1].0, false), (&made[0].0, true)] {
-        if is_directory {
-            fs::remove_dir_all(gone).unwrap()
-        } else {
-            fs::remove_file(gone).unwrap()
-        }
+        let removed = if is_directory { fs::remove_dir_all(gone) } else { fs::remove_file(gone) };
+        removed.unwrap();
         support::wait_for("a new copy", || {
             assert_eq!(server.get("/v1/models").0, 200);
             let made: Vec<u32> = modes(places.path()).iter().map(|(_, mode)| *mode).collect();

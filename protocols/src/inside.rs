@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bantam_runtime::engine::{ActorState, ActorStatus, MemoryStatus, StateStatus};
+use bantam_runtime::engine::{ActorState, ActorStatus, DeviceStatus, MemoryEntry, MemoryStatus, StateStatus};
 use bantam_runtime::words::brief;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -69,13 +69,12 @@ pub(crate) async fn memory(State(app): State<App>) -> Result<Json<Value>, ApiErr
 
 fn told(memory: &MemoryStatus, state: &StateStatus, stored: usize) -> Value {
     let held: u64 = memory.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.bytes));
-    let entries = memory.entries.iter().map(|e| json!({"owner": e.owner, "what": e.what, "bytes": e.bytes}));
     json!({
         "ledger": {
             "total_bytes": memory.total,
             "held_bytes": held,
             "free_bytes": memory.total.map(|total| total.saturating_sub(held)),
-            "entries": entries.collect::<Vec<_>>(),
+            "entries": entries(&memory.entries),
         },
         "state": {
             "budget_bytes": state.budget,
@@ -89,15 +88,31 @@ fn told(memory: &MemoryStatus, state: &StateStatus, stored: usize) -> Value {
             "available_bytes": memory.available,
             "process_bytes": memory.process,
         },
+        "device": memory.device.as_ref().map(device),
         "cache_file_bytes": memory.cache_file,
         "stored_responses_bytes": stored,
     })
 }
 
+fn device(device: &DeviceStatus) -> Value {
+    let held = device.entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.bytes));
+    json!({
+        "index": device.index,
+        "name": device.name,
+        "total_bytes": device.bytes,
+        "available_bytes": device.free,
+        "held_bytes": held,
+        "free_bytes": device.free.saturating_sub(held),
+        "entries": entries(&device.entries),
+    })
+}
+
+fn entries(entries: &[MemoryEntry]) -> Vec<Value> {
+    entries.iter().map(|e| json!({"owner": e.owner, "what": e.what, "bytes": e.bytes})).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use bantam_runtime::engine::MemoryEntry;
-
     use super::*;
 
     #[test]
@@ -108,6 +123,11 @@ mod tests {
         let told = told(&memory, &state, 0);
         assert_eq!((&told["ledger"]["held_bytes"], &told["ledger"]["free_bytes"]), (&json!(75), &json!(25)));
         assert_eq!((&told["state"]["held_bytes"], &told["state"]["cached_bytes"]), (&json!(5), &json!(7)));
+        assert_eq!(told["device"], Value::Null);
+        let device =
+            DeviceStatus { name: "a card".into(), free: 80, entries: vec![entry(50)], ..DeviceStatus::default() };
+        let on_device = super::told(&MemoryStatus { device: Some(device), ..memory.clone() }, &state, 0);
+        assert_eq!((&on_device["device"]["held_bytes"], &on_device["device"]["free_bytes"]), (&json!(50), &json!(30)));
         let unknown = MemoryStatus { total: None, ..memory };
         assert_eq!(super::told(&unknown, &state, 0)["ledger"]["free_bytes"], Value::Null);
     }

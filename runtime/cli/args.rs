@@ -6,7 +6,7 @@ use bantam_backend::KvType;
 use bantam_runtime::{
     engine::{CacheSize, EngineConfig},
     hardware::Hardware,
-    placement::{BackendChoice, CacheType},
+    placement::{BackendChoice, CacheType, PlacementChoices},
     sampling::{self, SamplingOverrides},
 };
 use clap::{
@@ -59,26 +59,22 @@ impl ComputeArgs {
         }
     }
 
-    /// Where to compute on this machine.
-    ///
-    /// # Errors
-    /// If that is a GPU, which this version cannot use: what is missing, and what to do.
-    pub(crate) fn backend(&self) -> Result<BackendChoice, CliError> {
-        match self.wanted_backend() {
-            BackendChoice::Cuda => Err(cuda::unavailable()),
-            backend => Ok(backend),
+    /// What computes: this machine's cards where they are asked for, else the CPU.
+    pub(crate) fn hardware(&self) -> Hardware {
+        match self.backend {
+            Backend::Cuda => cuda::hardware(),
+            Backend::Auto | Backend::Cpu => Hardware::Cpu,
         }
     }
 
-    /// What computes, where a card will do.
-    ///
-    /// # Errors
-    /// If a card is asked for, and there is none that can be used.
-    pub(crate) fn hardware(&self) -> Result<Hardware, CliError> {
-        match self.wanted_backend() {
-            BackendChoice::Cuda => cuda::open(),
-            BackendChoice::Auto | BackendChoice::Cpu => Ok(Hardware::Cpu),
-        }
+    /// The same for what plans.
+    pub(crate) fn placement(&self) -> PlacementChoices {
+        PlacementChoices { backend: self.wanted_backend(), ..PlacementChoices::default() }
+    }
+
+    /// A card that is there and not used, in a line.
+    pub(crate) fn unused(&self) -> Option<String> {
+        (self.backend == Backend::Auto).then(cuda::unused).flatten()
     }
 
     /// Whether weights are to be repacked.
@@ -102,11 +98,11 @@ impl ComputeArgs {
 /// Backends that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
-    /// The best there is
+    /// The processor, in this version; a card that is there is told of
     Auto,
     /// The processor
     Cpu,
-    /// An NVIDIA card, or not at all
+    /// An NVIDIA card, or not at all. No card has been tried yet
     Cuda,
 }
 

@@ -81,7 +81,8 @@ impl GenerateArgs {
         config.context = self.context.context;
         config.threads = self.compute.threads();
         config.repack = self.compute.repack();
-        config.placement.backend = self.compute.backend()?;
+        config.hardware = self.compute.hardware();
+        config.placement = self.compute.placement();
         (config.k_type, config.v_type) = self.cache_types.resolve(KvType::F16);
         config.sampling = self.sampling.resolve()?;
         Ok(config)

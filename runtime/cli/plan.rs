@@ -59,13 +59,14 @@ pub(crate) struct PlanArgs {
 }
 
 impl PlanArgs {
-    fn machine(&self) -> Machine {
-        let mut machine = Machine::of_this_process();
-        if !self.vram.is_empty() {
-            machine.devices = self.vram.iter().copied().map(Device::described).collect();
-        }
-        machine.host = self.ram.unwrap_or(machine.host);
-        machine
+    fn machine(&self) -> Result<Machine, CliError> {
+        let described = !self.vram.is_empty();
+        let devices = match described {
+            true => self.vram.iter().copied().map(Device::described).collect(),
+            false => self.compute.hardware().devices().map_err(CliError::Failed)?,
+        };
+        let machine = Machine { spreads: described, ..Machine::of_this_process(devices) };
+        Ok(Machine { host: self.ram.unwrap_or(machine.host), ..machine })
     }
 
     fn config(&self) -> Result<EngineConfig, CliError> {
@@ -74,9 +75,7 @@ impl PlanArgs {
         self.state.apply(&mut config);
         config.repack = self.compute.repack();
         (config.k_type, config.v_type) = self.cache_types.resolve(KvType::F16);
-        // A GPU that is only described is planned for, whether this machine has one or not.
-        let backend = if self.vram.is_empty() { self.compute.backend()? } else { self.compute.wanted_backend() };
-        config.placement = self.placement.resolve(backend);
+        config.placement = self.placement.resolve(self.compute.wanted_backend());
         Ok(config)
     }
 }
@@ -89,18 +88,20 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), CliError> {
     let sizes = ModelSizes::of(&model.text, &|weight| loaded.source.form(weight), &model.architecture, 0);
     let sizes = sizes.map_err(|e| CliError::Failed(format!("{}: {e}", config.model.display())))?;
     let flags = Flags::of(&config, config.context.min(model.context_length));
-    let plan = placement::plan(&sizes, &args.machine(), &flags).map_err(CliError::failed)?;
+    let machine = args.machine()?;
+    let plan = placement::plan(&sizes, &machine, &flags).map_err(CliError::failed)?;
     let name = config.model.display().to_string();
-    if args.json { output::json(&as_json(&name, &plan)) } else { output::text(&table(&name, &plan)) }
+    let note = (machine.spreads && plan.device.is_some()).then_some(DESCRIBED);
+    if args.json { output::json(&as_json(&name, &plan, note)) } else { output::text(&table(&name, &plan, note)) }
 }
 
-/// What a plan for a GPU is worth today.
-const NO_BACKEND: &str = "serve computes on the CPU only in this version";
+/// What a plan for a described GPU is worth today.
+const DESCRIBED: &str = "serve --backend cuda has a model on the GPU as a whole, or not at all, in this version";
 
 /// Columns of what memory is for.
 const WHAT: usize = 42;
 
-fn table(name: &str, plan: &Plan) -> String {
+fn table(name: &str, plan: &Plan, note: Option<&str>) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
     let mut line = |name: &str, value: &str| {
@@ -126,8 +127,8 @@ fn table(name: &str, plan: &Plan) -> String {
     if let Some(spilled) = spilled(plan) {
         line("spilled", &spilled);
     }
-    if plan.device.is_some() {
-        line("note", NO_BACKEND);
+    if let Some(note) = note {
+        line("note", note);
     }
     text
 }
@@ -210,7 +211,7 @@ fn spilled(plan: &Plan) -> Option<String> {
     })
 }
 
-fn as_json(name: &str, plan: &Plan) -> Value {
+fn as_json(name: &str, plan: &Plan, note: Option<&str>) -> Value {
     let uses = |uses: &[Use]| -> Vec<Value> {
         uses.iter().map(|used| json!({ "what": used.what, "bytes": used.bytes })).collect()
     };
@@ -265,7 +266,7 @@ fn as_json(name: &str, plan: &Plan) -> Value {
         "experts": experts,
         "spilled": plan.spilled,
         "settings_that_fit": plan.advice.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "note": plan.device.as_ref().map(|_| NO_BACKEND),
+        "note": note,
     })
 }
 

@@ -90,7 +90,7 @@ impl ProbeArgs {
             greedy: self.greedy,
             chunk: self.chunk,
             threads: self.compute.threads(),
-            hardware: self.compute.hardware()?,
+            hardware: self.compute.hardware(),
             k_type,
             v_type,
             repack: self.compute.repack(),

@@ -257,7 +257,8 @@ impl Plan {
         engine.concurrency = args.concurrency;
         engine.threads = args.compute.threads();
         engine.repack = args.compute.repack();
-        engine.placement = args.placement.resolve(args.compute.backend()?);
+        engine.hardware = args.compute.hardware();
+        engine.placement = args.placement.resolve(args.compute.wanted_backend());
         (engine.k_type, engine.v_type) = args.cache_types.resolve(KvType::F16);
         engine.sampling = args.sampling.resolve()?;
         engine.rules = AnswerRules {
@@ -333,6 +334,9 @@ async fn follow_loading(engine: Engine, bar: ProgressBar) {
 pub(crate) fn run(args: ServeArgs) -> Result<(), CliError> {
     let runtime = os::runtime()?;
     let (host, port) = (args.host.clone(), args.port);
+    if let Some(unused) = args.compute.unused() {
+        eprintln!("{unused}");
+    }
     let mut plan = Plan::resolve(args)?;
     // First, so that a port in use is known before a model is fetched and loaded.
     let listener = runtime.block_on(bantam_protocols::bind(&host, port)).map_err(|error| match error {

@@ -1,6 +1,7 @@
 //! Bringing a model into memory: describe, check that it fits, compile, and collect what serving needs to know.
 
 mod around;
+mod device;
 mod graphs;
 mod state;
 
@@ -18,7 +19,7 @@ use bantam_text::{Capabilities, ChatTemplate, OutputFormat, Tokenizer};
 use crate::{
     actors::kv::KvArguments,
     cache::StateCache,
-    engine::{EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
+    engine::{DeviceStatus, EngineConfig, ModelInfo, SamplingDefaults, of_generation_config, of_metadata, or},
     load::{self, LoadedModel, ModelFiles},
     memory::Ledger,
     placement::{self, Flags, HostWeights, Machine, ModelSizes, Plan},
@@ -39,6 +40,8 @@ pub(crate) struct Resident {
     pub(crate) history: usize,
     pub(crate) max_logit_rows: usize,
     pub(crate) ledger: Ledger,
+    /// The device that it lies on, and what of its memory it has; none: it lies in the host's.
+    pub(crate) device: Option<DeviceStatus>,
     /// Where the cache is saved.
     pub(crate) directory: Option<Arc<CacheDirectory>>,
     /// The cache of an earlier process, its pages and slots written.
@@ -63,10 +66,11 @@ pub(crate) fn load(
     let flags = Flags::of(config, context);
     let max_logit_rows = flags.state.logit_rows;
     let sizes = sizes_of(&loaded, config)?;
-    let machine = Machine { host: ledger.free(), ..Machine::of_this_process() };
+    let machine = Machine { host: ledger.free(), ..Machine::of_this_process(config.hardware.devices()?) };
     let plan = placement::plan(&sizes, &machine, &flags).map_err(|e| e.to_string())?;
-    enter_weights(config, &sizes, &owner, &mut ledger)?;
-    let (backend, threads) = config.hardware.backend(config.threads)?;
+    let index = plan.device.as_ref().map(|device| device.index);
+    enter_weights(config, &sizes, index.is_some(), &owner, &mut ledger)?;
+    let (backend, threads) = config.hardware.backend(index, config.threads)?;
     let options = CompileOptions {
         max_rows: config.batch,
         max_logit_rows,
@@ -79,7 +83,18 @@ pub(crate) fn load(
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, progress)
         .map_err(|e| format!("{}: {e}", config.model.display()))?;
-    let cache = provide_state(config, context, program.as_mut(), &owner, &mut ledger)?;
+    let mut place = match &plan.device {
+        Some(planned) => device::ledger(planned, backend.as_ref(), &owner)?,
+        None => ledger.clone(),
+    };
+    let cache = provide_state(config, context, program.as_mut(), &owner, &mut place)?;
+    let device = match &plan.device {
+        Some(planned) => Some(device::status(planned, &place)),
+        None => {
+            ledger = place;
+            None
+        }
+    };
     let key = key_of(&load::fingerprint(&loaded), &loaded.model.text, backend.name(), &options, program.as_ref());
     let key = key.map_err(|e| e.to_string())?;
     let computes = Computes { backend: backend.name(), threads, plan: Some(Arc::new(plan)) };
@@ -87,7 +102,7 @@ pub(crate) fn load(
     let history = program.history(TRUNK);
     let directory = config.cache_dir.as_deref().map(|path| Arc::new(CacheDirectory::open(path, key)));
     let restored = directory.as_ref().and_then(|directory| restore(directory, &cache, program.as_mut()));
-    Ok(Resident { program, info: Arc::new(info), cache, history, max_logit_rows, ledger, directory, restored })
+    Ok(Resident { program, info: Arc::new(info), cache, history, max_logit_rows, ledger, device, directory, restored })
 }
 
 /// The cache that an earlier process has saved. A file that is of no use is told of and left where it is.
@@ -115,9 +130,16 @@ fn sizes_of(loaded: &LoadedModel, config: &EngineConfig) -> Result<ModelSizes, S
     sizes.map_err(|e| format!("{}: {e}", config.model.display()))
 }
 
-/// Enters the weights.
-fn enter_weights(config: &EngineConfig, sizes: &ModelSizes, owner: &str, ledger: &mut Ledger) -> Result<(), String> {
-    let entries = HostWeights::all_of(sizes).entries(config.repack, ledger.free());
+/// Enters the weights that the host holds.
+fn enter_weights(
+    config: &EngineConfig,
+    sizes: &ModelSizes,
+    on_device: bool,
+    owner: &str,
+    ledger: &mut Ledger,
+) -> Result<(), String> {
+    let held = if on_device { HostWeights::tables_of(sizes) } else { HostWeights::all_of(sizes) };
+    let entries = held.entries(config.repack, ledger.free());
     let bytes = entries.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
     let hint = "take a smaller quantization, free memory, or set --repack off, which is slower";
     ledger.enter(owner, "weights", bytes, hint).map_err(|e| e.to_string())

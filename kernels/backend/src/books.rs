@@ -8,12 +8,14 @@ pub struct PageBook {
     group: StateGroup,
     /// Number of the last step that wrote each page.
     written: Vec<u64>,
+    /// The pages before this one have been used.
+    touched: usize,
 }
 
 impl PageBook {
     /// Of a group without pages.
     pub fn new(group: StateGroup) -> Self {
-        PageBook { group, written: Vec::new() }
+        PageBook { group, written: Vec::new(), touched: 0 }
     }
 
     /// What the pages are for.
@@ -31,6 +33,21 @@ impl PageBook {
         if pages > self.written.len() {
             self.written.resize(pages, 0);
         }
+    }
+
+    /// Notes that these pages, which exist, are used.
+    pub fn touch(&mut self, pages: &[u32]) {
+        self.touched = pages.iter().fold(self.touched, |touched, page| touched.max(*page as usize + 1));
+    }
+
+    /// Notes that the pages from this one on were not used after all: there is no memory for them.
+    pub fn untouch(&mut self, pages: usize) {
+        self.touched = self.touched.min(pages);
+    }
+
+    /// Pages `0..touched` may have been used; none behind them has.
+    pub fn touched(&self) -> usize {
+        self.touched
     }
 
     /// Whether a page exists, and has room for so many tokens.
@@ -170,5 +187,11 @@ mod tests {
         assert!(book.note_write(1, 5) && !book.note_write(1, 5) && book.note_write(1, 6));
         assert!(!book.note_write(2, 6));
         assert!(book.holds(1, 32) && !book.holds(1, 33) && !book.holds(2, 1));
+        assert_eq!(book.touched(), 0);
+        book.touch(&[1, 0]);
+        book.touch(&[]);
+        assert_eq!(book.touched(), 2);
+        book.untouch(1);
+        assert_eq!(book.touched(), 1);
     }
 }

@@ -158,6 +158,7 @@ fn table(table: &[u32], tokens: Range<usize>, written: Range<usize>, pool: &mut 
     if let Some(page) = pages.iter().find(|p| **p as usize >= exist) {
         return Err(format!("page {page} of {exist}, among pages {needed:?} of the sequence, which are still needed"));
     }
+    pool.touch(pages);
     let written = written.start / page_tokens..pool.group().pages(written.end);
     for page in table.get(written).unwrap_or_default() {
         if !pool.note_write(*page, number) {
@@ -167,15 +168,17 @@ fn table(table: &[u32], tokens: Range<usize>, written: Range<usize>, pool: &mut 
     Ok(())
 }
 
-fn copies(step: &Step, pools: &[impl AsRef<PageBook>]) -> Checked {
+fn copies(step: &Step, pools: &mut [impl AsMut<PageBook>]) -> Checked {
+    let groups = pools.len();
     for copy in &step.copies {
-        let Some(pool) = pools.get(copy.group).map(AsRef::as_ref) else {
-            return Err(format!("{copy:?}, of {} groups", pools.len()));
+        let Some(pool) = pools.get_mut(copy.group).map(AsMut::as_mut) else {
+            return Err(format!("{copy:?}, of {groups} groups"));
         };
         if ![copy.from, copy.to].iter().all(|page| pool.holds(*page, copy.tokens)) {
             let (pages, tokens) = (pool.pages(), pool.group().page_tokens);
             return Err(format!("{copy:?}, of {pages} pages of {tokens} tokens"));
         }
+        pool.touch(&[copy.from, copy.to]);
     }
     Ok(())
 }

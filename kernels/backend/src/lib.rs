@@ -169,10 +169,31 @@ pub enum CompileError {
 /// Told of each weight as it is made ready: `(done, of)` in bytes of the checkpoint.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
+/// The memory of a device that a backend computes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// The device's number.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// Bytes that could be taken now.
+    pub free: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
 /// Makes programs out of graphs.
 pub trait Backend: Send + Sync {
     /// Short name (`cpu`).
     fn name(&self) -> &'static str;
+
+    /// The device with a memory of its own that weights and state lie in; `None`: they lie in the host's.
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    fn device(&self) -> Result<Option<DeviceMemory>, StepError> {
+        Ok(None)
+    }
 
     /// Compiles a graph: reads and repacks its weights, plans its buffers.
     ///
@@ -249,10 +270,11 @@ pub trait Program: Send {
     /// Bytes of weights that one decoded token reads.
     fn weight_bytes_per_token(&self) -> u64;
 
-    /// Makes page ids `0..pages` of a group valid. Never shrinks; memory is taken from the system as pages are written.
+    /// Makes page ids `0..pages` of a group valid. Never shrinks; memory is taken from the system, or the device, as pages are
+    /// written: a step that writes the first page for which there is none left fails with [`StepError::Memory`].
     ///
     /// # Errors
-    /// If the system has no address space for it.
+    /// If there is no address space for it.
     fn reserve_pages(&mut self, group: usize, pages: usize) -> Result<(), StepError>;
 
     /// Gives the memory of pages back to the system, as far as it can be: what they hold is lost. They stay valid and may be

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use bantam_backend::{Backend, CompileError, CompileOptions, Demands, MostRows, Program, Progress, WeightSource};
+use bantam_backend::{
+    Backend, CompileError, CompileOptions, Demands, DeviceMemory, MostRows, Program, Progress, StepError, WeightSource,
+};
 use bantam_graph::{Graph, GraphError, check, link};
 
 use crate::{
     compile::{self, Around, MaxRows, Scratch},
-    device::{Buffer, Device, DeviceError},
+    device::{Buffer, Device, DeviceError, Memory},
     exec::{Laid, Layout},
     linear::Linear,
     pages,
@@ -31,6 +33,11 @@ impl CudaBackend {
 impl Backend for CudaBackend {
     fn name(&self) -> &'static str {
         "cuda"
+    }
+
+    fn device(&self) -> Result<Option<DeviceMemory>, StepError> {
+        let Memory { free, total } = self.device.memory().map_err(pages::failed)?;
+        Ok(Some(DeviceMemory { index: self.device.number(), name: self.device.name(), free, total }))
     }
 
     fn compile(

@@ -235,6 +235,15 @@ macro_rules! argument {
 
 pub(crate) use argument;
 
+/// Bytes of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// That can be taken now.
+    pub free: u64,
+    /// In all.
+    pub total: u64,
+}
+
 /// A device. Everything it is told is done in the order in which it is told; only downloads and [`Device::synchronize`] wait.
 pub trait Device: Send + Sync + fmt::Debug {
     /// What it is, for people.
@@ -249,8 +258,30 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// If there is not so much left.
     fn alloc(&self, bytes: usize, what: &str) -> Result<Address, DeviceError>;
 
-    /// Gives memory back that [`Device::alloc`] gave.
+    /// Gives memory back that [`Device::alloc`] or [`Device::reserve`] gave.
     fn free(&self, address: Address);
+
+    /// Its number among the machine's devices.
+    fn number(&self) -> usize;
+
+    /// Its memory.
+    ///
+    /// # Errors
+    /// If the device failed.
+    fn memory(&self) -> Result<Memory, DeviceError>;
+
+    /// Takes addresses for so many bytes, a multiple of 256, without memory behind them.
+    ///
+    /// # Errors
+    /// If there are not so many addresses.
+    fn reserve(&self, bytes: usize, what: &str) -> Result<Address, DeviceError>;
+
+    /// Sees to it that there is memory behind the first `bytes` bytes of addresses that [`Device::reserve`] gave. What is there
+    /// stays as it is; what the new memory holds is not said.
+    ///
+    /// # Errors
+    /// If there is not so much left; what there was stays.
+    fn back(&self, address: Address, bytes: usize, what: &str) -> Result<(), DeviceError>;
 
     /// Copies from the host.
     ///
@@ -372,6 +403,61 @@ impl Buffer {
 }
 
 impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.device.free(self.address);
+    }
+}
+
+/// Addresses on a device that get their memory as it is needed, without moving. Given back when dropped.
+#[derive(Debug)]
+pub struct Growing {
+    device: Arc<dyn Device>,
+    what: &'static str,
+    address: Address,
+    /// Bytes of addresses.
+    reserved: usize,
+    /// Of these, with memory behind them.
+    backed: usize,
+}
+
+impl Growing {
+    /// Addresses for at most so many bytes.
+    ///
+    /// # Errors
+    /// If there are not so many.
+    pub fn new(device: &Arc<dyn Device>, most: usize, what: &'static str) -> Result<Self, DeviceError> {
+        let address = device.reserve(most.max(1), what)?;
+        Ok(Growing { device: Arc::clone(device), what, address, reserved: most, backed: 0 })
+    }
+
+    /// Sees to it that there is memory behind the first `bytes` bytes.
+    ///
+    /// # Errors
+    /// If there is not so much left, or it is more than there are addresses for.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), DeviceError> {
+        if bytes <= self.backed {
+            return Ok(());
+        }
+        if bytes > self.reserved {
+            return Err(DeviceError::Memory { bytes, what: self.what.into() });
+        }
+        self.device.back(self.address, bytes, self.what)?;
+        self.backed = bytes;
+        Ok(())
+    }
+
+    /// Where it lies.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Bytes that there is memory for.
+    pub fn backed(&self) -> usize {
+        self.backed
+    }
+}
+
+impl Drop for Growing {
     fn drop(&mut self) {
         self.device.free(self.address);
     }

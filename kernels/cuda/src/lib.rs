@@ -19,4 +19,4 @@ pub mod source;
 pub mod state;
 
 pub use backend::CudaBackend;
-pub use device::{Buffer, Device, DeviceError, Kernel, Launch};
+pub use device::{Buffer, Device, DeviceError, Growing, Kernel, Launch, Memory};

@@ -13,10 +13,13 @@ use bantam_backend::{
 };
 use bantam_graph::{Checked, Graph, State};
 
-use crate::device::{Address, Buffer, Device, DeviceError};
+use crate::device::{Address, Device, DeviceError, Growing};
 
 /// Rows of a page.
 pub(crate) const PAGE_ROWS: usize = 32;
+
+/// What the memory of pages is for.
+const KV: &str = "the KV cache";
 
 /// Alignment of what lies in a page: that of the widest load.
 const ALIGN: usize = 16;
@@ -157,7 +160,8 @@ fn graph_pools(
 pub(crate) struct Pool {
     book: PageBook,
     slots: Vec<StateSlot>,
-    memory: Option<Buffer>,
+    /// Addresses of all pages; those up to the last that was ever used have memory.
+    memory: Option<Growing>,
     device: Arc<dyn Device>,
 }
 
@@ -180,25 +184,54 @@ impl Pool {
 
     /// Where page 0 lies.
     pub(crate) fn address(&self) -> Address {
-        self.memory.as_ref().map_or(0, Buffer::address)
+        self.memory.as_ref().map_or(0, Growing::address)
     }
 
-    /// Makes pages `0..pages` exist: what there is moves into one larger piece of memory.
+    /// Makes pages `0..pages` exist: they get their memory when they are used. If there were some before, what they hold moves.
     pub(crate) fn reserve(&mut self, index: usize, pages: usize) -> Result<(), StepError> {
         if pages <= self.book.pages() {
             return Ok(());
         }
-        let page_bytes = self.group().page_bytes;
-        let refused = StepError::Memory { group: index, pages, page_bytes };
-        let bytes = pages.checked_mul(page_bytes).ok_or_else(|| refused.clone())?;
-        let memory = Buffer::new(&self.device, bytes, "the KV cache").map_err(|_| refused)?;
-        if let Some(old) = &self.memory {
-            self.device.copy(old.address(), memory.address(), old.bytes()).map_err(failed)?;
+        let refused = self.refused(index, pages);
+        let bytes = pages.checked_mul(self.group().page_bytes).ok_or_else(|| refused.clone())?;
+        let mut memory = Growing::new(&self.device, bytes, KV).map_err(|_| refused.clone())?;
+        let used = self.used_bytes();
+        if let Some(old) = self.memory.as_ref().filter(|_| used > 0) {
+            memory.grow(used).map_err(|e| self.short(index, e))?;
+            self.device.copy(old.address(), memory.address(), used).map_err(failed)?;
             self.device.synchronize().map_err(failed)?;
         }
         self.memory = Some(memory);
         self.book.grow(pages);
         Ok(())
+    }
+
+    /// Sees to it that pages have memory that a step which was checked uses.
+    pub(crate) fn back(&mut self, index: usize) -> Result<(), StepError> {
+        let used = self.used_bytes();
+        let Some(memory) = &mut self.memory else { return Ok(()) };
+        let Err(error) = memory.grow(used) else { return Ok(()) };
+        let short = self.short(index, error);
+        let backed = self.memory.as_ref().map_or(0, Growing::backed) / self.group().page_bytes.max(1);
+        self.book.untouch(backed);
+        Err(short)
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.book.touched().saturating_mul(self.group().page_bytes)
+    }
+
+    fn refused(&self, index: usize, pages: usize) -> StepError {
+        StepError::Memory { group: index, pages, page_bytes: self.group().page_bytes }
+    }
+
+    /// What a step ends with where pages get no memory.
+    #[allow(clippy::needless_pass_by_value, reason = "handed to map_err")]
+    fn short(&self, index: usize, error: DeviceError) -> StepError {
+        match error {
+            DeviceError::Memory { .. } => self.refused(index, self.book.touched()),
+            other => failed(other),
+        }
     }
 
     fn page(&self, page: u32) -> Address {
@@ -226,6 +259,9 @@ impl Pool {
     /// Appends the first `tokens` tokens of a page.
     pub(crate) fn save(&self, page: u32, tokens: usize, out: &mut Vec<u8>) -> Result<(), StepError> {
         self.holds(page, tokens)?;
+        if page as usize >= self.book.touched() {
+            return Err(StepError::Invalid(format!("nothing was ever written to page {page}")));
+        }
         for range in self.prefix(tokens) {
             let at = out.len();
             out.resize(at + range.len(), 0);
@@ -235,7 +271,7 @@ impl Pool {
     }
 
     /// Writes what [`Pool::save`] gave.
-    pub(crate) fn load(&mut self, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError> {
+    pub(crate) fn load(&mut self, index: usize, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError> {
         self.holds(page, tokens)?;
         let expected: usize = self.prefix(tokens).map(|range| range.len()).sum();
         if bytes.len() != expected {
@@ -244,6 +280,8 @@ impl Pool {
                 bytes.len()
             )));
         }
+        self.book.touch(&[page]);
+        self.back(index)?;
         let mut rest = bytes;
         for range in self.prefix(tokens) {
             let (part, behind) = rest.split_at(range.len());

@@ -62,7 +62,8 @@ impl CudaProgram {
         let Some(CompiledGraph { demands, slots, .. }) = self.graphs.get_mut(step.graph) else {
             return Err(StepError::Invalid(format!("graph {}, of {graphs}", step.graph)));
         };
-        check(step, demands, self.max, &mut self.pools, slots.as_mut().map(Slots::book_mut), self.steps)
+        check(step, demands, self.max, &mut self.pools, slots.as_mut().map(Slots::book_mut), self.steps)?;
+        self.pools.iter_mut().enumerate().try_for_each(|(group, pool)| pool.back(group))
     }
 
     /// Runs a plan of the step's graph on a step that was checked.
@@ -82,7 +83,10 @@ impl CudaProgram {
         let host = self.laid.host_values(step, plan).map_err(StepError::Invalid)?;
         let words = bytes(&self.laid.words);
         if words.len() > self.step.bytes() {
-            self.step = Buffer::new(&self.device, words.len().next_power_of_two(), "steps").map_err(failed)?;
+            self.step = Buffer::new(&self.device, words.len().next_power_of_two(), "steps").map_err(|e| match e {
+                DeviceError::Memory { .. } => StepError::Invalid(format!("{e}; lower --step-tokens or --parallel")),
+                other => failed(other),
+            })?;
         }
         self.device.upload(self.step.address(), &words).map_err(failed)?;
         step.copies.iter().try_for_each(|copy| self.pools[copy.group].copy(copy)).map_err(failed)?;
@@ -247,7 +251,7 @@ impl Program for CudaProgram {
 
     fn load_page(&mut self, group: usize, page: u32, tokens: usize, bytes: &[u8]) -> Result<(), StepError> {
         self.pool(group)?;
-        self.pools[group].load(page, tokens, bytes)
+        self.pools[group].load(group, page, tokens, bytes)
     }
 
     fn save_slot(&self, graph: usize, slot: u32, out: &mut Vec<u8>) -> Result<(), StepError> {

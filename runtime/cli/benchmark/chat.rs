@@ -21,6 +21,8 @@ pub(super) fn measure(plan: &Plan, prompt_tokens: usize) -> Result<[Turn; 2], Cl
     config.parallel = 1;
     config.families = plan.families.clone();
     config.threads = plan.threads;
+    config.hardware = plan.hardware.clone();
+    config.placement = plan.placement;
     (config.k_type, config.v_type) = (plan.k_type.into(), plan.v_type.into());
     config.repack = plan.repack;
     let runtime = os::runtime()?;

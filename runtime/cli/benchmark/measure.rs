@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bantam_backend::{Backend as _, CompileOptions, StepError};
-use bantam_cpu::{CpuBackend, isa::Isa, linear::machine};
+use bantam_backend::{CompileOptions, StepError};
+use bantam_cpu::{isa::Isa, linear::machine};
 use bantam_runtime::load::ModelFiles;
 
 use super::{Lengths, Plan, report::Report, session::Session};
@@ -44,7 +44,7 @@ impl<'p> Bench<'p> {
         let start = Instant::now();
         let loaded = bantam_runtime::load::open(&path, &plan.families).map_err(CliError::failed)?;
         let lengths = lengths(loaded.model.context_length)?;
-        let backend = CpuBackend::new(plan.threads).map_err(CliError::failed)?;
+        let (backend, threads) = plan.hardware.first_backend(plan.threads).map_err(CliError::failed)?;
         let options = CompileOptions {
             max_rows: STEP_TOKENS.max(plan.batch),
             max_logit_rows: plan.batch,
@@ -73,7 +73,7 @@ impl<'p> Bench<'p> {
             path,
             architecture: loaded.model.architecture.clone(),
             backend: backend.name(),
-            threads: backend.threads(),
+            threads,
             load,
             first_token: start.elapsed(),
         })

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use bantam_backend::KvType;
 use bantam_plugins::Families;
+use bantam_runtime::{hardware::Hardware, placement::PlacementChoices};
 use clap::{Args, Subcommand};
 
 use self::{measure::Bench, report::Report};
@@ -117,6 +118,8 @@ struct Plan {
     batch: usize,
     iterations: usize,
     threads: usize,
+    hardware: Hardware,
+    placement: PlacementChoices,
     k_type: KvType,
     v_type: KvType,
     repack: bool,
@@ -188,7 +191,6 @@ fn too_long(flag: &str, tokens: usize, longest: usize) -> CliError {
 impl BenchmarkArgs {
     fn plan(&self) -> Result<Plan, CliError> {
         let (k_type, v_type) = self.cache_types.fixed(KvType::F16)?;
-        self.compute.backend()?;
         let source = self.model.clone().ok_or_else(|| CliError::Usage("MODEL is missing".into()))?;
         Ok(Plan {
             source,
@@ -197,6 +199,8 @@ impl BenchmarkArgs {
             batch: self.batch,
             iterations: self.iterations,
             threads: self.compute.threads(),
+            hardware: self.compute.hardware(),
+            placement: self.compute.placement(),
             k_type,
             v_type,
             repack: self.compute.repack(),

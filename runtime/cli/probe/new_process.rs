@@ -50,7 +50,7 @@ fn compute_in(folder: &Path, config: &ProbeConfig, snapshot: &[u8]) -> Result<Re
         .args(["--greedy".into(), config.greedy.to_string(), "--cpu-threads".into(), config.threads.to_string()])
         .args(["--cache-type-k", config.k_type.name(), "--cache-type-v", config.v_type.name()])
         .args(config.families.config().allow_ops.then_some("--allow-plugin-ops"))
-        .args(matches!(config.hardware, Hardware::Given(_)).then_some("--backend=cuda"))
+        .args(matches!(config.hardware, Hardware::Devices(_)).then_some("--backend=cuda"))
         .args(["--repack", if config.repack { "on" } else { "off" }])
         .args(config.families.directories().iter().flat_map(|path| [OsStr::new("--plugins"), path.as_os_str()]))
         .args(config.families.config().choice.iter().flat_map(|choice| ["--family", choice.name()]))

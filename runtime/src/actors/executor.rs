@@ -16,8 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bantam_backend::{Program, Step};
+use bantam_backend::{Program, Step, StepError};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
 
 use super::{
     experts::ExpertsMessage,
@@ -87,8 +88,32 @@ pub(crate) struct Want {
 #[derive(Debug)]
 pub(crate) struct StepOutcome {
     pub(crate) job: Box<StepJob>,
-    pub(crate) result: Result<(), String>,
+    pub(crate) result: Result<(), Fault>,
     pub(crate) elapsed: Duration,
+}
+
+/// Why a step failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) why: String,
+    /// Whether the program can compute nothing any more.
+    pub(crate) is_final: bool,
+    /// Whether there was no memory for state that the step was to write.
+    pub(crate) is_short: bool,
+}
+
+impl Fault {
+    fn of(error: &StepError) -> Self {
+        Fault {
+            why: error.to_string(),
+            is_final: matches!(error, StepError::Failed(_)),
+            is_short: matches!(error, StepError::Memory { .. }),
+        }
+    }
+
+    fn panic(panic: &(dyn std::any::Any + Send)) -> Self {
+        Fault { why: format!("the step panicked: {}", panic_text(panic)), is_final: false, is_short: false }
+    }
 }
 
 /// The thread that owns the program. Dropping it lets the thread end once its step is done.
@@ -127,17 +152,21 @@ impl Untold {
 }
 
 impl ExecutorThread {
-    /// Starts the thread.
+    /// Starts the thread. The receiver is told (its sender is dropped) when the thread has ended and the program is gone.
     ///
     /// # Errors
     /// If the system gives none.
-    pub(crate) fn spawn(program: Box<dyn Program>) -> Result<Self, std::io::Error> {
+    pub(crate) fn spawn(program: Box<dyn Program>) -> Result<(Self, oneshot::Receiver<()>), std::io::Error> {
         // Bounded by its senders: a scheduler waits for what it has sent, and one that was started anew comes behind what the
         // one before it left here.
         let (work, received) = channel();
         let masks = MaskThread::spawn()?;
-        std::thread::Builder::new().name("executor".into()).spawn(move || run_all(program, &masks, &received))?;
-        Ok(ExecutorThread { work })
+        let (ends, ended) = oneshot::channel();
+        std::thread::Builder::new().name("executor".into()).spawn(move || {
+            run_all(program, &masks, &received);
+            drop(ends);
+        })?;
+        Ok((ExecutorThread { work }, ended))
     }
 }
 
@@ -181,11 +210,11 @@ fn run_all(mut program: Box<dyn Program>, masks: &MaskThread, received: &Receive
 fn step_done(program: &mut dyn Program, masks: &MaskThread, mut job: Box<StepJob>) -> SchedulerMessage {
     let start = Instant::now();
     let away = masks.lend(&mut job.wants);
-    let computed = catch_unwind(AssertUnwindSafe(|| program.run(&job.step).map_err(|e| e.to_string())));
+    let computed = catch_unwind(AssertUnwindSafe(|| program.run(&job.step).map_err(|e| Fault::of(&e))));
     masks.take_back(away, &mut job.wants);
     let result = computed
         .and_then(|computed| catch_unwind(AssertUnwindSafe(|| computed.map(|()| draw_all(program, &mut job)))))
-        .unwrap_or_else(|panic| Err(format!("the step panicked: {}", panic_text(panic.as_ref()))));
+        .unwrap_or_else(|panic| Err(Fault::panic(panic.as_ref())));
     SchedulerMessage::StepDone(Box::new(StepOutcome { job, result, elapsed: start.elapsed() }))
 }
 

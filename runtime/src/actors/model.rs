@@ -5,8 +5,9 @@
 //!
 //! Messages: most are passed on, [`ModelMessage::Mixtures`] to the current experts actor, [`ModelMessage::Recall`] to the
 //! current turns actor, [`ModelMessage::SaveCache`] to the archive and the others to the current scheduler, so that callers need
-//! not know of restarts. [`ModelMessage::Memory`] and [`ModelMessage::Tree`] it answers itself. [`ModelMessage::Restart`] comes after a pause. [`ModelMessage::Hung`] ends it all: what a thread
-//! computes cannot be broken off.
+//! not know of restarts. [`ModelMessage::Memory`] and [`ModelMessage::Tree`] it answers itself. [`ModelMessage::Restart`] comes
+//! after a pause. [`ModelMessage::Lost`] ends it, so that the registry loads the model again. [`ModelMessage::Hung`] ends it all:
+//! what a thread computes cannot be broken off.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +16,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::{
     archive::{Archive, ArchiveArguments, ArchiveMessage},
@@ -23,6 +24,7 @@ use super::{
     experts::{Experts, ExpertsMessage},
     job::Job,
     kv::{Kv, KvArguments, KvMessage},
+    registry::RegistryMessage,
     scheduler::{Scheduler, SchedulerArguments, SchedulerMessage, Transfer},
     slot::{Slot, SlotContext, SlotMessage},
     tree::{Record, TreeQuestion},
@@ -30,7 +32,7 @@ use super::{
 };
 use crate::{
     cache::StateCache,
-    engine::{ActorStatus, EngineConfig, Link, MemoryStatus, MixtureStatus, ModelInfo, Status},
+    engine::{ActorStatus, DeviceStatus, EngineConfig, Link, MemoryStatus, MixtureStatus, ModelInfo, Status},
     memory::Ledger,
     resident::Resident,
     snapshot::CacheDirectory,
@@ -62,6 +64,8 @@ pub(crate) enum ModelMessage {
     Restart,
     /// A step does not end.
     Hung(String),
+    /// The program can compute nothing any more: it was lost with its device, or broke down.
+    Lost(String),
     /// Compute a prefix when there is nothing else to do.
     #[cfg(test)]
     Prepare(super::scheduler::Preparation),
@@ -76,6 +80,8 @@ pub(crate) struct ModelArguments {
     pub(crate) resident: Resident,
     /// Where it is told whether the model can be served.
     pub(crate) link: watch::Sender<Link>,
+    /// Who loads it again if its program is lost; nobody where it does not come from a checkpoint.
+    pub(crate) registry: Option<ActorRef<RegistryMessage>>,
 }
 
 /// What the model owns.
@@ -87,7 +93,11 @@ pub(crate) struct ModelState {
     directory: Option<Arc<CacheDirectory>>,
     history: usize,
     max_logit_rows: usize,
-    thread: Arc<ExecutorThread>,
+    /// None where the program was lost.
+    thread: Option<Arc<ExecutorThread>>,
+    /// Told when the thread has ended and the program is gone.
+    ended: oneshot::Receiver<()>,
+    registry: Option<ActorRef<RegistryMessage>>,
     /// Experts of each mixture.
     mixtures: Vec<usize>,
     link: watch::Sender<Link>,
@@ -98,6 +108,8 @@ pub(crate) struct ModelState {
     records: Vec<(String, Record)>,
     /// Accounts for the model's memory for as long as it is resident.
     ledger: Ledger,
+    /// The device that it lies on.
+    device: Option<DeviceStatus>,
 }
 
 /// Restarts within [`RESTART_WINDOW`] that are made at once. Before each further one there is a pause, twice as long each time.
@@ -128,10 +140,10 @@ impl Actor for Model {
         myself: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let ModelArguments { config, resident, link } = arguments;
-        let Resident { program, info, cache, history, max_logit_rows, ledger, directory, restored } = resident;
+        let ModelArguments { config, resident, link, registry } = arguments;
+        let Resident { program, info, cache, history, max_logit_rows, ledger, device, directory, restored } = resident;
         let mixtures = program.mixtures().to_vec();
-        let thread = Arc::new(ExecutorThread::spawn(program)?);
+        let (thread, ended) = ExecutorThread::spawn(program)?;
         let mut state = ModelState {
             config,
             info,
@@ -139,13 +151,16 @@ impl Actor for Model {
             directory,
             history,
             max_logit_rows,
-            thread,
+            thread: Some(Arc::new(thread)),
+            ended,
+            registry,
             mixtures,
             link,
             children: None,
             restarts: VecDeque::new(),
             records: Vec::new(),
             ledger,
+            device,
         };
         state.start(&myself, restored).await?;
         Ok(state)
@@ -163,9 +178,11 @@ impl Actor for Model {
                 state.give_up(why).await;
                 return Ok(());
             }
+            ModelMessage::Lost(why) => return state.lose(why).await,
             ModelMessage::Memory(reply) => {
                 let cache_file = state.directory.as_ref().and_then(|directory| directory.bytes());
-                reply.send(MemoryStatus { cache_file, ..state.ledger.status() }).ok();
+                let device = state.device.clone();
+                reply.send(MemoryStatus { cache_file, device, ..state.ledger.status() }).ok();
                 return Ok(());
             }
             ModelMessage::Tree(question) => {
@@ -197,9 +214,11 @@ impl Actor for Model {
                 drop(children.turns.cast(TurnsMessage::Recall { digests, reply }));
                 return Ok(());
             }
-            ModelMessage::Restart | ModelMessage::Hung(_) | ModelMessage::Memory(_) | ModelMessage::Tree(_) => {
-                return Ok(());
-            }
+            ModelMessage::Restart
+            | ModelMessage::Hung(_)
+            | ModelMessage::Lost(_)
+            | ModelMessage::Memory(_)
+            | ModelMessage::Tree(_) => return Ok(()),
             #[cfg(test)]
             ModelMessage::Prepare(preparation) => children.scheduler.cast(SchedulerMessage::Prepare(preparation)),
             #[cfg(test)]
@@ -288,6 +307,26 @@ impl ModelState {
         self.stop_children().await;
     }
 
+    /// Gives the program up, with all that it holds, and asks for another one.
+    async fn lose(&mut self, why: String) -> Result<(), ActorProcessingErr> {
+        // A scheduler may have said it twice.
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.refuse(match &self.registry {
+            Some(_) => Link::Loading(0.0),
+            None => Link::Failed(format!("the model cannot be served any more: {why}")),
+        });
+        self.stop_children().await;
+        drop(thread);
+        // A device that was lost can be opened again only when nothing holds it any more.
+        if tokio::time::timeout(LAST_WORDS, &mut self.ended).await.is_err() {
+            tracing::warn!("the program that failed does not end; its memory is not free");
+        }
+        match &self.registry {
+            Some(registry) => Ok(registry.cast(RegistryMessage::Lost(why))?),
+            None => Ok(()),
+        }
+    }
+
     fn refuse(&self, why: Link) {
         self.link.send_modify(|link| {
             if !matches!(link, Link::Draining) {
@@ -328,7 +367,8 @@ impl ModelState {
     ) -> Result<Children, ActorProcessingErr> {
         let above = myself.get_cell();
         let (experts, _) = Actor::spawn_linked(None, Experts, self.mixtures.clone(), above.clone()).await?;
-        let arguments = (Arc::clone(&self.thread), experts.clone());
+        let thread = self.thread.clone().ok_or("the program was lost")?;
+        let arguments = (thread, experts.clone());
         let (executor, _) = Actor::spawn_linked(None, Executor, arguments, above.clone()).await?;
         let (kv, _) = Actor::spawn_linked(None, Kv, cache, above.clone()).await?;
         let arguments = SchedulerArguments {
@@ -347,7 +387,8 @@ impl ModelState {
             has_mixtures: !self.mixtures.is_empty(),
             checkpoint_interval: self.config.checkpoint_interval,
             step_timeout: self.config.step_timeout,
-            available_memory: self.config.available_memory,
+            // Pages on a device take none of the host's memory.
+            available_memory: if self.device.is_some() { || None } else { self.config.available_memory },
         };
         let (scheduler, _) = Actor::spawn_linked(None, Scheduler, arguments, above.clone()).await?;
         let arguments = TurnsArguments { info: Arc::clone(&self.info), scheduler: scheduler.clone() };

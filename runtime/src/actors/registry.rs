@@ -1,8 +1,12 @@
 //! The registry: opens the model, keeps the memory ledger, and says whether requests can be served.
 //!
-//! Messages: [`RegistryMessage::Loaded`] ends the loading that was begun at the start, [`RegistryMessage::Tree`] asks how the
-//! actors fare. Loading runs on a thread of its
-//! own; the registry stays responsive. Its state is published through a watch channel, so reading it asks nobody.
+//! Messages: [`RegistryMessage::Loaded`] ends the loading that was begun at the start, [`RegistryMessage::Lost`] begins it anew,
+//! [`RegistryMessage::Tree`] asks how the actors fare. Loading runs on a thread of its own; the registry stays responsive. Its state is published through a watch channel, so reading it asks nobody.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr, SupervisionEvent};
 use tokio::sync::watch;
@@ -13,7 +17,9 @@ use super::{
 };
 use crate::{
     engine::{EngineConfig, Link},
+    hardware::Hardware,
     memory::Ledger,
+    placement::{BackendChoice, PlacementChoices},
     resident::{self, Resident},
 };
 
@@ -21,6 +27,8 @@ use crate::{
 pub(crate) enum RegistryMessage {
     /// The model is in memory, or why not.
     Loaded(Result<Box<Resident>, String>),
+    /// The model's program can compute nothing any more, and is gone.
+    Lost(String),
     /// How the actors fare.
     Tree(TreeQuestion),
 }
@@ -38,7 +46,13 @@ pub(crate) struct RegistryState {
     /// None while it is loaded.
     model: Option<ActorRef<ModelMessage>>,
     record: Record,
+    /// When its program was lost of late.
+    losses: VecDeque<Instant>,
 }
+
+/// A program that is lost this often within [`LOSS_WINDOW`] is not tried again where it was.
+const MOST_LOSSES: usize = 3;
+const LOSS_WINDOW: Duration = Duration::from_secs(300);
 
 /// The actor.
 pub(crate) struct Registry;
@@ -54,9 +68,9 @@ impl Actor for Registry {
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
         let RegistryArguments { config, link } = arguments;
-        link.send_replace(Link::Loading(0.0));
+        tell(&link, Link::Loading(0.0));
         start_loading(myself, config.clone(), link.clone())?;
-        Ok(RegistryState { config, link, model: None, record: Record::default() })
+        Ok(RegistryState { config, link, model: None, record: Record::default(), losses: VecDeque::new() })
     }
 
     async fn handle(
@@ -67,7 +81,8 @@ impl Actor for Registry {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             RegistryMessage::Loaded(Ok(resident)) => state.serve(&myself, *resident).await?,
-            RegistryMessage::Loaded(Err(why)) => drop(state.link.send_replace(Link::Failed(why))),
+            RegistryMessage::Loaded(Err(why)) => state.not_loaded(myself, why)?,
+            RegistryMessage::Lost(why) => state.load_again(myself, &why).await?,
             RegistryMessage::Tree(question) => state.pass_on(question),
         }
         Ok(())
@@ -82,7 +97,7 @@ impl Actor for Registry {
         if let SupervisionEvent::ActorFailed(_, why) = event {
             tracing::error!(%why, "the model cannot be served any more");
             state.record.failed(&why);
-            state.link.send_replace(Link::Failed(format!("the model cannot be served any more: {why}")));
+            tell(&state.link, Link::Failed(format!("the model cannot be served any more: {why}")));
         }
         Ok(())
     }
@@ -94,11 +109,66 @@ impl RegistryState {
         myself: &ActorRef<RegistryMessage>,
         resident: Resident,
     ) -> Result<(), ActorProcessingErr> {
-        let arguments = ModelArguments { config: self.config.clone(), resident, link: self.link.clone() };
+        let arguments = ModelArguments {
+            config: self.config.clone(),
+            resident,
+            link: self.link.clone(),
+            registry: Some(myself.clone()),
+        };
         let (model, _) = Actor::spawn_linked(None, Model, arguments, myself.get_cell()).await?;
         self.record.started();
         self.model = Some(model);
         Ok(())
+    }
+
+    /// Loads the model again; on the CPU if it was lost too often on a device that was not insisted on.
+    async fn load_again(&mut self, myself: ActorRef<RegistryMessage>, why: &str) -> Result<(), ActorProcessingErr> {
+        self.record.failed(&why);
+        if let Some(model) = self.model.take() {
+            drop(model.stop_and_wait(None, None).await);
+        }
+        let now = Instant::now();
+        self.losses.push_back(now);
+        self.losses.retain(|loss| now.duration_since(*loss) <= LOSS_WINDOW);
+        if self.losses.len() >= MOST_LOSSES {
+            if !self.can_leave_the_device() {
+                let times = self.losses.len();
+                tracing::error!(%why, times, "the model's program keeps failing and is not loaded again");
+                tell(&self.link, Link::Failed(format!("the model's program failed {times} times of late: {why}")));
+                return Ok(());
+            }
+            self.leave_the_device(why);
+        } else {
+            tracing::warn!(%why, "the model is loaded again");
+        }
+        self.start(myself)
+    }
+
+    /// Says so; on the CPU it may yet be loaded, if it was on a device before that is lost now.
+    fn not_loaded(&mut self, myself: ActorRef<RegistryMessage>, why: String) -> Result<(), ActorProcessingErr> {
+        if self.losses.is_empty() || !self.can_leave_the_device() {
+            tell(&self.link, Link::Failed(why));
+            return Ok(());
+        }
+        self.leave_the_device(&why);
+        self.start(myself)
+    }
+
+    fn can_leave_the_device(&self) -> bool {
+        let is_device = matches!(self.config.hardware, Hardware::Devices(_));
+        is_device && self.config.placement.backend != BackendChoice::Cuda
+    }
+
+    fn leave_the_device(&mut self, why: &str) {
+        tracing::error!(%why, "the device stays lost; the CPU computes from now on");
+        self.config.hardware = Hardware::Cpu;
+        self.config.placement = PlacementChoices { backend: BackendChoice::Cpu, ..PlacementChoices::default() };
+        self.losses.clear();
+    }
+
+    fn start(&self, myself: ActorRef<RegistryMessage>) -> Result<(), ActorProcessingErr> {
+        tell(&self.link, Link::Loading(0.0));
+        Ok(start_loading(myself, self.config.clone(), self.link.clone())?)
     }
 
     fn pass_on(&self, question: TreeQuestion) {
@@ -108,6 +178,15 @@ impl RegistryState {
             question.answer(Vec::new());
         }
     }
+}
+
+/// Says whether the model can be served, unless someone is shutting down.
+fn tell(link: &watch::Sender<Link>, news: Link) {
+    link.send_modify(|link| {
+        if !matches!(link, Link::Draining) {
+            *link = news;
+        }
+    });
 }
 
 fn start_loading(
@@ -121,7 +200,7 @@ fn start_loading(
             let part = done as f32 / of.max(1) as f32;
             if part - shown >= 0.005 {
                 shown = part;
-                link.send_replace(Link::Loading(part.min(1.0)));
+                tell(&link, Link::Loading(part.min(1.0)));
             }
         };
         let ledger = Ledger::of_this_machine();

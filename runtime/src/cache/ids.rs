@@ -1,8 +1,12 @@
 //! Ids that give themselves back.
 
-use std::sync::{
-    Arc, Weak,
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    sync::{
+        Arc, Weak,
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 
 /// A reference to an id. Clones share it; when the last one is dropped, on whatever thread, the id is free again.
@@ -60,11 +64,12 @@ impl Watch {
     }
 }
 
-/// Ids `0..capacity`, some of them in use.
+/// Ids `0..capacity`, some of them in use. The lowest free one is taken first: what is behind those that were never taken needs
+/// no memory.
 #[derive(Debug)]
 pub(super) struct Ids {
     capacity: usize,
-    free: Vec<u32>,
+    free: BinaryHeap<Reverse<u32>>,
     returned: Receiver<u32>,
     home: Sender<u32>,
 }
@@ -72,7 +77,7 @@ pub(super) struct Ids {
 impl Ids {
     pub(super) fn new() -> Self {
         let (home, returned) = channel();
-        Ids { capacity: 0, free: Vec::new(), returned, home }
+        Ids { capacity: 0, free: BinaryHeap::new(), returned, home }
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -81,7 +86,7 @@ impl Ids {
 
     /// Ids that nobody references.
     pub(super) fn free(&mut self) -> usize {
-        self.free.extend(self.returned.try_iter());
+        self.free.extend(self.returned.try_iter().map(Reverse));
         self.free.len()
     }
 
@@ -90,21 +95,23 @@ impl Ids {
         // The greatest number stands for "none" in tables and steps.
         let Some(id) = u32::try_from(self.capacity).ok().filter(|id| *id != u32::MAX) else { return false };
         self.capacity += 1;
-        self.free.push(id);
+        self.free.push(Reverse(id));
         true
     }
 
     /// Takes the free ids of which this is true, one after the other.
     pub(super) fn take_if(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<Id> {
-        self.free.extend(self.returned.try_iter());
-        let taken: Vec<u32> = self.free.extract_if(.., |id| wanted(*id)).collect();
-        taken.into_iter().map(|id| Id(Arc::new(Owned { id, home: self.home.clone() }))).collect()
+        self.free.extend(self.returned.try_iter().map(Reverse));
+        let (taken, left) =
+            std::mem::take(&mut self.free).into_iter().partition::<Vec<_>, _>(|Reverse(id)| wanted(*id));
+        self.free = left.into();
+        taken.into_iter().map(|Reverse(id)| id).map(|id| Id(Arc::new(Owned { id, home: self.home.clone() }))).collect()
     }
 
     /// Takes a free id.
     pub(super) fn take(&mut self) -> Option<Id> {
-        self.free.extend(self.returned.try_iter());
-        let id = self.free.pop()?;
+        self.free.extend(self.returned.try_iter().map(Reverse));
+        let Reverse(id) = self.free.pop()?;
         Some(Id(Arc::new(Owned { id, home: self.home.clone() })))
     }
 }

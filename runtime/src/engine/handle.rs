@@ -116,7 +116,7 @@ impl Engine {
     /// An engine around a model that is in memory already.
     pub(crate) async fn with_resident(config: EngineConfig, resident: Resident) -> Result<Engine, EngineError> {
         let (link, _) = watch::channel(Link::Loading(1.0));
-        let arguments = ModelArguments { config: config.clone(), resident, link: link.clone() };
+        let arguments = ModelArguments { config: config.clone(), resident, link: link.clone(), registry: None };
         let (model, _) = Actor::spawn(None, Model, arguments).await.map_err(|e| EngineError::Stopped(e.to_string()))?;
         let gate = Gate::new(config.concurrency, config.parallel);
         let top = Top::Model(model);

@@ -41,6 +41,6 @@ pub(crate) use handle::{Link, Prepared};
 pub use miss::{Difference, Miss};
 pub use request::{ChatPrompt, Prompt, Request};
 pub use status::{
-    ActorState, ActorStatus, MemoryEntry, MemoryStatus, MixtureStatus, ModelInfo, QueuedStatus, Readiness, SlotState,
-    SlotStatus, StateStatus, Status,
+    ActorState, ActorStatus, DeviceStatus, MemoryEntry, MemoryStatus, MixtureStatus, ModelInfo, QueuedStatus,
+    Readiness, SlotState, SlotStatus, StateStatus, Status,
 };

@@ -273,6 +273,23 @@ pub struct MemoryStatus {
     pub process: Option<u64>,
     /// The file that the cache is saved to, if there is one: on the disk, not in memory.
     pub cache_file: Option<u64>,
+    /// The device that the model lies on, if it does not lie in the host's memory.
+    pub device: Option<DeviceStatus>,
+}
+
+/// A device that a model lies on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Its number.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// What it has, in bytes.
+    pub bytes: u64,
+    /// What was free when the model began to be loaded, in bytes.
+    pub free: u64,
+    /// What was taken of it, in the order in which it was.
+    pub entries: Vec<MemoryEntry>,
 }
 
 /// A part of the memory.

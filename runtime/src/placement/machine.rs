@@ -12,6 +12,9 @@ pub struct Machine {
     pub devices: Vec<Device>,
     /// Bytes of the host that can be taken; `u64::MAX` where nobody knows.
     pub host: u64,
+    /// Whether a model may lie in a device and the host at once. What this version runs does not: a model is whole in one of
+    /// them. Machines that are only described may.
+    pub spreads: bool,
 }
 
 /// A GPU.
@@ -34,7 +37,7 @@ impl Device {
     }
 
     /// Why it cannot be used, if it cannot.
-    pub(super) fn unusable(&self) -> Option<String> {
+    pub fn unusable(&self) -> Option<String> {
         let (major, minor) = self.capability.filter(|capability| *capability < LEAST_CAPABILITY)?;
         let (least, least_minor) = LEAST_CAPABILITY;
         Some(format!("{} has compute capability {major}.{minor}, expected {least}.{least_minor} or more", self.name))
@@ -42,13 +45,13 @@ impl Device {
 }
 
 impl Machine {
-    /// This machine, as the backends that are compiled in see it. Serving computes on the CPU only, so it has no devices.
-    pub fn of_this_process() -> Self {
-        Machine::host_alone(os::available_memory())
+    /// This machine, with these devices.
+    pub fn of_this_process(devices: Vec<Device>) -> Self {
+        Machine { devices, ..Machine::host_alone(os::available_memory()) }
     }
 
     /// A machine without devices, and so much memory that can be taken.
     pub fn host_alone(available: Option<u64>) -> Self {
-        Machine { devices: Vec::new(), host: available.unwrap_or(u64::MAX) }
+        Machine { devices: Vec::new(), host: available.unwrap_or(u64::MAX), spreads: false }
     }
 }

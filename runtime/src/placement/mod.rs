@@ -10,6 +10,9 @@
 //! 4. more state: points that recurrent models resume from, the other sequences;
 //! 5. experts: what is staged while prompts are read, and the hot set.
 //!
+//! A machine that does not spread models ([`Machine::spreads`]) has all of that on the device, with what is kept of ended
+//! sequences behind it, or nothing.
+//!
 //! So the plan is the longest beginning of one sequence of parts that fits, which is why more memory never places less. What
 //! the user fixed is respected, or the plan is refused. Sizes are those that loading enters into the ledger: the same code
 //! counts them ([`ModelSizes`], `state`), and on the CPU alone the plan is the ledger.
@@ -33,6 +36,7 @@ pub use remedy::{Refusal, Setting};
 pub use sizes::{DenseBytes, HostBytes, LayerSizes, MixtureSizes, ModelSizes, WorkspaceSizes};
 pub use state::StateFlags;
 
+use flags::Choice;
 pub(crate) use place::HostWeights;
 use place::{Shortage, Spot, Stop, place};
 
@@ -56,7 +60,10 @@ pub fn plan(model: &ModelSizes, machine: &Machine, flags: &Flags) -> Result<Plan
 /// them, which takes the least.
 fn best(model: &ModelSizes, machine: &Machine, flags: &Flags) -> Result<Plan, Stop> {
     let (mut spilled, mut stop) = (None, None);
-    for choice in flags.choices(model) {
+    // Only an explicit wish for what cannot be had is a conflict.
+    let can_be_had =
+        |choice: &Choice| machine.spreads || !choice.requantized || flags.choices.dense_requant == DenseRequant::Q8;
+    for choice in flags.choices(model).into_iter().filter(can_be_had) {
         match place(model, machine, flags, choice) {
             Ok(plan) if plan.spilled => spilled = Some(plan),
             Err(Stop::Short(shortage)) => stop = Some(Stop::Short(shortage)),

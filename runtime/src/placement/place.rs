@@ -22,6 +22,11 @@ const STAGED_LAYERS: u64 = 2;
 /// Use of memory through which experts come to a device.
 const STAGED: &str = "staged experts";
 
+/// Uses of memory of a device.
+const MIXERS: &str = "mixers";
+const BLOCKS: &str = "feed-forward blocks";
+const EXPERTS: &str = "routed experts";
+
 /// Where memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
@@ -70,7 +75,10 @@ pub(super) fn place(model: &ModelSizes, machine: &Machine, flags: &Flags, choice
         }
         Some((index, device)) => {
             place.makes_sense()?;
-            place.on_device(index, device)
+            match machine.spreads {
+                true => place.on_device(index, device),
+                false => place.whole_on_device(index, device),
+            }
         }
     }
 }
@@ -243,8 +251,7 @@ impl Place<'_> {
     }
 
     fn expert_plan(&self, mode: ExpertMode, hot: Vec<usize>, hot_bytes: u64) -> Option<ExpertPlan> {
-        let bytes = self.model.mixtures.iter().fold(0, |sum: u64, m| sum.saturating_add(m.on_device()));
-        let experts = self.model.experts();
+        let (bytes, experts) = (self.all_experts(), self.model.experts());
         (!self.model.mixtures.is_empty()).then_some(ExpertPlan { mode, experts, bytes, hot, hot_bytes })
     }
 
@@ -263,15 +270,13 @@ impl Place<'_> {
         let whole = state.rows(&self.groups(0..self.model.layers.len()), state.context);
         enter_rows(state, &self.groups(layers), Some(whole), points, owner, &mut room).map_err(short_of_host)?;
         room.enter(owner, STAGED, staging.min(room.free()), "").map_err(short_of_host)?;
-        let entries = room.status().entries.into_iter().filter(|entry| entry.bytes > 0);
-        let uses = entries.map(|entry| Use { what: entry.what, bytes: entry.bytes }).collect();
-        Ok(HostPlan { available: self.host, uses })
+        Ok(HostPlan { available: self.host, uses: uses_of(&room) })
     }
 
     /// What a device has to hold whatever it computes.
     fn base(&self) -> [(&'static str, u64); 5] {
         let (state, model) = (&self.flags.state, self.model);
-        let experts = model.mixtures.iter().fold(0, |sum: u64, m| sum.saturating_add(m.on_device()));
+        let experts = self.all_experts();
         [
             ("driver and kernels, estimated", RESERVE),
             ("buffers of prompts", model.workspace.bytes(state.batch, state.logit_rows)),
@@ -294,8 +299,8 @@ impl Place<'_> {
             ("state of one sequence", state.rows(&groups, state.context)),
             ("state of the other sequences", state.fixed_scratch(&groups)),
             ("recurrent state of the sequences", state.slots(slot)),
-            ("mixers", of(self.last(share.mixers), &|layer| layer.mixer.on_device(q8))),
-            ("feed-forward blocks", of(self.last(share.ffns), &|layer| layer.ffn.on_device(q8))),
+            (MIXERS, of(self.last(share.mixers), &|layer| layer.mixer.on_device(q8))),
+            (BLOCKS, of(self.last(share.ffns), &|layer| layer.ffn.on_device(q8))),
         ]
     }
 
@@ -322,6 +327,75 @@ impl Place<'_> {
             }
             share => share.unwrap_or(Share { mixers: 0, ffns: 0 }),
         }
+    }
+
+    /// All on a device, or nothing.
+    fn whole_on_device(&self, index: usize, device: &Device) -> Result<Plan, Stop> {
+        self.stays_whole()?;
+        let (layers, choices) = (self.model.layers.len(), &self.flags.choices);
+        let mut room = Ledger::with_total(device.free);
+        if let Err(error) = self.fill_device(&mut room) {
+            let resident = choices.expert_mode == ExpertMode::Resident && !self.model.mixtures.is_empty();
+            let asked = choices.layers != GpuLayers::Auto || choices.backend == BackendChoice::Cuda || resident;
+            return if asked { Err(short(Spot::Device(index), &error.what)) } else { self.on_host(true) };
+        }
+        let tables = HostWeights::tables_of(self.model);
+        let mut host = Ledger::with_total(self.host);
+        for (what, bytes) in tables.entries(self.flags.repack, self.host) {
+            host.enter("", what, bytes, "").map_err(short_of_host)?;
+        }
+        let device = DevicePlan {
+            index,
+            name: device.name.clone(),
+            total: device.total,
+            free: device.free,
+            uses: uses_of(&room),
+        };
+        let host = HostPlan { available: self.host, uses: uses_of(&host) };
+        let hot = self.model.mixtures.iter().map(|m| m.experts).collect();
+        let experts = self.expert_plan(ExpertMode::Resident, hot, self.all_experts());
+        Ok(self.plan(Some(device), host, Share { mixers: layers, ffns: layers }, experts, false))
+    }
+
+    /// Refuses what would split a model, or change it.
+    fn stays_whole(&self) -> Result<(), Stop> {
+        const WHOLE: &str = "in this version a model is on the GPU as it is and as a whole, or on the CPU";
+        let (choices, layers) = (&self.flags.choices, self.model.layers.len());
+        let q8 = choices.dense_requant == DenseRequant::Q8 && self.model.shrinks_by_requantizing();
+        let by_cpu = choices.expert_mode == ExpertMode::Cpu && !self.model.mixtures.is_empty();
+        match choices.layers {
+            GpuLayers::Count(count) if count < layers => {
+                Err(conflict(format!("-ngl {count}"), format!("{WHOLE}; say -ngl 0 or -ngl all")))
+            }
+            _ if by_cpu => Err(conflict("--expert-mode cpu", format!("{WHOLE}; leave it out, or say --backend cpu"))),
+            _ if choices.gpu_cache_mib > 0 => {
+                let flag = format!("--gpu-cache-mib {}", choices.gpu_cache_mib);
+                Err(conflict(flag, format!("{WHOLE}; leave it out")))
+            }
+            _ if q8 => Err(conflict("--dense-requant q8", format!("{WHOLE}; leave it out"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Enters all that a model takes into the memory of a device; what stands later shrinks first.
+    fn fill_device(&self, room: &mut Ledger) -> Result<(), OutOfMemory> {
+        let (owner, state, layers) = ("", &self.flags.state, self.model.layers.len());
+        let all = Share { mixers: layers, ffns: layers };
+        let weights = self.parts(all).into_iter().filter(|(what, _)| [MIXERS, BLOCKS].contains(what));
+        let experts = (EXPERTS, self.all_experts());
+        for (what, bytes) in self.base().into_iter().chain(weights).chain([experts]).filter(|(_, bytes)| *bytes > 0) {
+            room.enter(owner, what, bytes, "")?;
+        }
+        let mut points = 0;
+        if let Some(slot) = self.model.slot(0..layers) {
+            (_, points) = enter_slots(state, slot, owner, room)?;
+        }
+        enter_rows(state, &self.groups(0..layers), None, points, owner, room).map(drop)
+    }
+
+    /// Bytes of all routed experts on a device; saturates.
+    fn all_experts(&self) -> u64 {
+        self.model.mixtures.iter().fold(0, |sum, m| sum.saturating_add(m.on_device()))
     }
 
     fn on_device(&self, index: usize, device: &Device) -> Result<Plan, Stop> {
@@ -438,11 +512,17 @@ impl Place<'_> {
             ffns,
             (STAGED, more.staging),
             // A cache of fixed size is there as a whole.
-            ("routed experts", more.hot_bytes.max(cache.1)),
+            (EXPERTS, more.hot_bytes.max(cache.1)),
         ];
         let uses = order.into_iter().filter(|(_, bytes)| *bytes > 0);
         uses.map(|(what, bytes)| Use { what: what.into(), bytes }).collect()
     }
+}
+
+/// What was entered, but for what takes nothing.
+fn uses_of(room: &Ledger) -> Vec<Use> {
+    let entries = room.status().entries.into_iter().filter(|entry| entry.bytes > 0);
+    entries.map(|entry| Use { what: entry.what, bytes: entry.bytes }).collect()
 }
 
 /// Weights that the host holds.
@@ -467,6 +547,11 @@ impl HostWeights {
             tables: model.tables,
             computed_tables: model.computed_tables,
         }
+    }
+
+    /// Those of a model that is on a device: the tables of which single rows are read.
+    pub(crate) fn tables_of(model: &ModelSizes) -> Self {
+        HostWeights { tables: model.tables, computed_tables: model.computed_tables, ..HostWeights::default() }
     }
 
     /// What they count where so much memory is free.

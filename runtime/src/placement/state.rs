@@ -28,6 +28,18 @@ const POINTS_PER_SEQUENCE: u64 = 8;
 /// Part of the free memory that recurrent values take at most, unless it takes more to run the sequences.
 pub(super) const PART_FOR_POINTS: u64 = 8;
 
+/// What memory for state is for.
+const SLOTS: &str = "recurrent state of the sequences";
+const POINTS: &str = "recurrent state of shared points";
+const ONE: &str = "state of one sequence";
+const OTHERS: &str = "state of the other sequences";
+const KEPT: &str = "kept prefixes";
+
+/// Whether memory for this is for state.
+pub(crate) fn is_state(what: &str) -> bool {
+    [SLOTS, POINTS, ONE, OTHERS, KEPT].contains(&what)
+}
+
 /// How much state there is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateFlags {
@@ -99,7 +111,7 @@ pub(crate) fn enter_slots(
     ledger: &mut Ledger,
 ) -> Result<(u64, u64), OutOfMemory> {
     let needed = flags.slots(slot);
-    ledger.enter(owner, "recurrent state of the sequences", needed, "lower --parallel")?;
+    ledger.enter(owner, SLOTS, needed, "lower --parallel")?;
     let useful = needed.saturating_add(flags.useful_points(slot));
     let most = match flags.cache {
         CacheSize::Mib(mib) => (mebibytes(mib) / 2).min(ledger.free()),
@@ -107,7 +119,7 @@ pub(crate) fn enter_slots(
         CacheSize::Auto | CacheSize::Off => ledger.free() / PART_FOR_POINTS,
     };
     let budget = most.min(useful).max(needed);
-    ledger.enter(owner, "recurrent state of shared points", budget - needed, "lower --parallel or --cache")?;
+    ledger.enter(owner, POINTS, budget - needed, "lower --parallel or --cache")?;
     Ok((budget, budget - needed))
 }
 
@@ -141,9 +153,9 @@ pub(crate) fn enter_rows(
         }
     };
     let entries = [
-        ("state of one sequence", one, "lower --context, or choose a smaller --cache-type-k and --cache-type-v"),
-        ("state of the other sequences", scratch, "lower --scratch-context or --parallel"),
-        ("kept prefixes", kept, "lower --cache"),
+        (ONE, one, "lower --context, or choose a smaller --cache-type-k and --cache-type-v"),
+        (OTHERS, scratch, "lower --scratch-context or --parallel"),
+        (KEPT, kept, "lower --cache"),
     ];
     for (what, bytes, hint) in entries {
         ledger.enter(owner, what, bytes, hint)?;

@@ -59,7 +59,7 @@ pub(super) fn draft(config: &ProbeConfig, choice: &DraftChoice) -> Result<DraftR
         repack: config.repack,
         ops: loaded.ops.clone(),
     };
-    let (backend, _) = config.hardware.backend(config.threads).map_err(ProbeError::Failed)?;
+    let (backend, _) = config.hardware.first_backend(config.threads).map_err(ProbeError::Failed)?;
     let program = backend
         .compile_model(&graphs.iter().collect::<Vec<_>>(), source.as_ref(), &options, &mut |_, _| {})
         .map_err(|e| failed(&e))?;

@@ -31,7 +31,7 @@ pub(super) fn dump(config: &ProbeConfig, pattern: &str, directory: &Path) -> Res
         repack: config.repack,
         ops: loaded.ops.clone(),
     };
-    let (backend, _) = config.hardware.backend(config.threads).map_err(ProbeError::Failed)?;
+    let (backend, _) = config.hardware.first_backend(config.threads).map_err(ProbeError::Failed)?;
     let mut program = backend
         .compile(&loaded.model.text, &loaded.source, &options, &mut |_, _| {})
         .map_err(|e| ProbeError::Failed(e.to_string()))?;

@@ -24,6 +24,7 @@ use run::{Plan, Run};
 use crate::{
     engine::{CacheSize, Engine, EngineConfig, EngineError, Refusal, Status},
     hardware::Hardware,
+    placement::{BackendChoice, PlacementChoices},
     snapshot::SnapshotError,
 };
 
@@ -351,6 +352,15 @@ pub(crate) async fn probe<F: Fresh>(
     })
 }
 
+/// On a device, where there are any.
+fn placement(hardware: &Hardware) -> PlacementChoices {
+    let backend = match hardware {
+        Hardware::Cpu => BackendChoice::Cpu,
+        Hardware::Devices(_) => BackendChoice::Cuda,
+    };
+    PlacementChoices { backend, ..PlacementChoices::default() }
+}
+
 fn engine_config(config: &ProbeConfig) -> EngineConfig {
     let length = config.tokens.len() + config.greedy + check::EXTRA_TOKENS;
     EngineConfig {
@@ -358,6 +368,7 @@ fn engine_config(config: &ProbeConfig) -> EngineConfig {
         context: length,
         threads: config.threads,
         hardware: config.hardware.clone(),
+        placement: placement(&config.hardware),
         k_type: config.k_type.into(),
         v_type: config.v_type.into(),
         repack: config.repack,

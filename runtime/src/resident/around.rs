@@ -87,6 +87,7 @@ fn with_info(config: &EngineConfig, info: ModelInfo, mut program: Box<dyn Progra
         cache,
         max_logit_rows: config.parallel.min(config.batch),
         ledger,
+        device: None,
         directory: None,
         restored: None,
     })

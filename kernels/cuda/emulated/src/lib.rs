@@ -14,9 +14,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use bantam_cuda::{Device, DeviceError, Kernel, Launch, device::Address, source::Unit};
+use bantam_cuda::{Device, DeviceError, Kernel, Launch, Memory, device::Address, source::Unit};
 
-use memory::Guarded;
+use memory::{Guarded, Reserved};
 
 /// `grid, threads, shared, arguments, sizes, count` to an error message, or null.
 type Start = unsafe extern "C" fn(Grid, u32, usize, *mut *mut c_void, *const usize, usize) -> *const c_char;
@@ -38,11 +38,14 @@ struct Loaded {
 #[derive(Debug, Default)]
 struct State {
     buffers: HashMap<Address, Guarded>,
+    reserved: HashMap<Address, Reserved>,
     units: HashMap<Unit, libloading::Library>,
     kernels: Vec<Loaded>,
     numbers: HashMap<(Unit, String), usize>,
     taken: usize,
     launches: u64,
+    /// Launches that still succeed; none: all do.
+    left: Option<u64>,
 }
 
 /// The host as a device.
@@ -73,6 +76,11 @@ impl Emulated {
     /// A device of so many bytes of memory.
     pub fn with_memory(bytes: usize) -> Self {
         Emulated { memory: bytes, ..Self::new() }
+    }
+
+    /// Lets all launches fail behind the next so many, as a card that was lost does.
+    pub fn fail_after(&self, launches: u64) {
+        self.state().left = Some(launches);
     }
 
     /// Bytes that are taken.
@@ -122,6 +130,39 @@ impl Device for Emulated {
         if let Some(buffer) = state.buffers.remove(&address) {
             state.taken -= buffer.bytes();
         }
+        if let Some(reserved) = state.reserved.remove(&address) {
+            state.taken -= reserved.backed();
+        }
+    }
+
+    fn number(&self) -> usize {
+        0
+    }
+
+    fn memory(&self) -> Result<Memory, DeviceError> {
+        let taken = self.state().taken;
+        Ok(Memory { free: self.memory.saturating_sub(taken) as u64, total: self.memory as u64 })
+    }
+
+    fn reserve(&self, bytes: usize, what: &str) -> Result<Address, DeviceError> {
+        let none = || DeviceError::Memory { bytes, what: what.into() };
+        let reserved = Reserved::new(bytes).ok_or_else(none)?;
+        let address = reserved.address();
+        self.state().reserved.insert(address, reserved);
+        Ok(address)
+    }
+
+    fn back(&self, address: Address, bytes: usize, what: &str) -> Result<(), DeviceError> {
+        let none = || DeviceError::Memory { bytes, what: what.into() };
+        let mut state = self.state();
+        let left = self.memory - state.taken.min(self.memory);
+        let reserved = state.reserved.get_mut(&address).ok_or_else(none)?;
+        let more = reserved.missing(bytes).filter(|more| *more <= left).ok_or_else(none)?;
+        if !reserved.back(more) {
+            return Err(none());
+        }
+        state.taken += more;
+        Ok(())
     }
 
     #[allow(unsafe_code, reason = "addresses are pointers here")]
@@ -183,6 +224,9 @@ impl Device for Emulated {
         let (name, start) = {
             let mut state = self.state();
             state.launches += 1;
+            if let Some(left) = &mut state.left {
+                *left = left.checked_sub(1).ok_or_else(|| DeviceError::Lost("it was told to".into()))?;
+            }
             match state.kernels.get(kernel.0) {
                 Some(loaded) => (loaded.name.clone(), loaded.start),
                 None => return Err(DeviceError::Launch { kernel: format!("{kernel:?}"), why: "unknown".into() }),

@@ -67,3 +67,68 @@ impl Drop for Guarded {
         unsafe { libc::munmap(self.map, self.mapped) };
     }
 }
+
+/// Addresses that cannot be touched until there is memory behind them, which begins as NaNs.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    map: *mut libc::c_void,
+    mapped: usize,
+    /// Bytes that may be touched.
+    backed: usize,
+}
+
+// SAFETY: as for `Guarded`.
+#[allow(unsafe_code, reason = "a mapping is owned by its value")]
+unsafe impl Send for Reserved {}
+
+/// Bytes that memory comes in.
+const PAGE: usize = 4096;
+
+impl Reserved {
+    #[allow(unsafe_code, reason = "maps memory")]
+    pub(crate) fn new(bytes: usize) -> Option<Self> {
+        // One page more, that is never touched.
+        let mapped = bytes.checked_next_multiple_of(PAGE)?.checked_add(PAGE)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new private mapping.
+        let map = unsafe { libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_NONE, flags, -1, 0) };
+        (map != libc::MAP_FAILED).then_some(Reserved { map, mapped, backed: 0 })
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.map.expose_provenance() as Address
+    }
+
+    pub(crate) fn backed(&self) -> usize {
+        self.backed
+    }
+
+    /// Bytes that would be taken to have memory behind the first `bytes`; none if there are not so many addresses.
+    pub(crate) fn missing(&self, bytes: usize) -> Option<usize> {
+        let wanted = bytes.checked_next_multiple_of(PAGE).filter(|wanted| *wanted <= self.mapped - PAGE)?;
+        Some(wanted.saturating_sub(self.backed))
+    }
+
+    /// Puts memory behind so many more bytes, which [`Reserved::missing`] gave.
+    #[allow(unsafe_code, reason = "makes memory that can be touched")]
+    pub(crate) fn back(&mut self, more: usize) -> bool {
+        // SAFETY: within the mapping, whose part behind `backed` nobody has touched yet.
+        unsafe {
+            let start = self.map.byte_add(self.backed);
+            if libc::mprotect(start, more, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+                return false;
+            }
+            std::ptr::write_bytes(start.cast::<u8>(), 0xff, more);
+        }
+        self.backed += more;
+        true
+    }
+}
+
+impl Drop for Reserved {
+    #[allow(unsafe_code, reason = "unmaps memory")]
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.map, self.mapped) };
+    }
+}

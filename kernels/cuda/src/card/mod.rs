@@ -2,6 +2,7 @@
 //! without a card: driver and compiler are looked for when a card is opened.
 
 mod compiler;
+mod reserved;
 
 use std::{
     collections::HashMap,
@@ -17,7 +18,8 @@ use cudarc::driver::{
 
 pub use compiler::{Arch, Compiled, Compiler, KernelCost, LOWEST};
 
-use crate::{Device, DeviceError, Kernel, Launch, device::Address, source::Unit};
+use crate::{Device, DeviceError, Kernel, Launch, Memory, device::Address, source::Unit};
+use reserved::Reservations;
 
 /// What is known of a card before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +92,30 @@ fn find_cards() -> Result<Vec<CardInfo>, DeviceError> {
     (0..count).map(|ordinal| card(ordinal).map_err(failed)).collect()
 }
 
+/// The memory of a card that nobody has opened.
+///
+/// # Errors
+/// If there is no such card, or it does not answer.
+pub fn memory_of(ordinal: usize) -> Result<Memory, DeviceError> {
+    whole(|| ask_memory(ordinal))
+}
+
+#[allow(unsafe_code, reason = "speaks to the driver")]
+fn ask_memory(ordinal: usize) -> Result<Memory, DeviceError> {
+    let failed = |e: DriverError| DeviceError::Lost(format!("CUDA device {ordinal}: {e:?}"));
+    result::init().map_err(failed)?;
+    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX)).map_err(failed)?;
+    // SAFETY: the device exists, and its context is released behind the one question that is asked of it.
+    unsafe {
+        let context = result::primary_ctx::retain(device).map_err(failed)?;
+        let memory = result::ctx::set_current(context).and_then(|()| result::mem_get_info());
+        let released = result::primary_ctx::release(device);
+        let (free, total) = memory.map_err(failed)?;
+        released.map_err(failed)?;
+        Ok(Memory { free: free as u64, total: total as u64 })
+    }
+}
+
 /// A card.
 #[derive(Debug)]
 pub struct Card {
@@ -101,6 +127,8 @@ pub struct Card {
     shared: i32,
     compiler: Compiler,
     loaded: Mutex<Loaded>,
+    /// Where the card can give addresses their memory later.
+    reservations: Option<Mutex<Reservations>>,
 }
 
 #[derive(Debug, Default)]
@@ -151,22 +179,13 @@ impl Card {
         let most = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         // SAFETY: the device exists.
         let shared = unsafe { result::device::get_attribute(device, most) }.map_err(lost)?;
-        Ok(Card { info, device, context, stream, shared, compiler, loaded: Mutex::default() })
+        let reservations = reserved::is_supported(device).then(Mutex::default);
+        Ok(Card { info, device, context, stream, shared, compiler, loaded: Mutex::default(), reservations })
     }
 
     /// What it is.
     pub fn info(&self) -> &CardInfo {
         &self.info
-    }
-
-    /// Bytes of its memory that are free, and all.
-    ///
-    /// # Errors
-    /// If the card failed.
-    pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
-        self.enter()?;
-        let (free, total) = result::mem_get_info().map_err(|e| self.lost(e))?;
-        Ok((free as u64, total as u64))
     }
 
     /// Makes the context that of this thread.
@@ -179,6 +198,17 @@ impl Card {
     #[allow(clippy::needless_pass_by_value, reason = "handed to map_err")]
     fn lost(&self, error: DriverError) -> DeviceError {
         DeviceError::Lost(format!("{}: {error:?}", self.info.name))
+    }
+
+    fn short(&self, error: DriverError, bytes: usize, what: &str) -> DeviceError {
+        match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::Memory { bytes, what: what.into() },
+            _ => self.lost(error),
+        }
+    }
+
+    fn reservations(&self) -> Option<MutexGuard<'_, Reservations>> {
+        self.reservations.as_ref().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -245,18 +275,47 @@ impl Device for Card {
     fn alloc(&self, bytes: usize, what: &str) -> Result<Address, DeviceError> {
         self.enter()?;
         // SAFETY: the memory is not read before it is written.
-        unsafe { result::malloc_sync(bytes) }.map_err(|e| match e.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::Memory { bytes, what: what.into() },
-            _ => self.lost(e),
-        })
+        unsafe { result::malloc_sync(bytes) }.map_err(|e| self.short(e, bytes, what))
     }
 
     #[allow(unsafe_code, reason = "speaks to the driver")]
     fn free(&self, address: Address) {
         if self.enter().is_ok() {
+            // What still uses it ends first: giving addresses back does not wait for that.
+            if let Some(mut reservations) = self.reservations() {
+                let _ = self.synchronize();
+                if reservations.free(address) {
+                    return;
+                }
+            }
             // SAFETY: the address came from `alloc`, and whoever had it has dropped it. This waits for what still uses it.
             let _ = unsafe { result::free_sync(address) };
         }
+    }
+
+    fn number(&self) -> usize {
+        self.info.ordinal
+    }
+
+    fn memory(&self) -> Result<Memory, DeviceError> {
+        self.enter()?;
+        let (free, total) = result::mem_get_info().map_err(|e| self.lost(e))?;
+        Ok(Memory { free: free as u64, total: total as u64 })
+    }
+
+    /// Where the card cannot give memory later, it is there from the beginning.
+    fn reserve(&self, bytes: usize, what: &str) -> Result<Address, DeviceError> {
+        self.enter()?;
+        match self.reservations() {
+            Some(mut reservations) => reservations.reserve(self.device, bytes).map_err(|e| self.short(e, bytes, what)),
+            None => self.alloc(bytes, what),
+        }
+    }
+
+    fn back(&self, address: Address, bytes: usize, what: &str) -> Result<(), DeviceError> {
+        self.enter()?;
+        let Some(mut reservations) = self.reservations() else { return Ok(()) };
+        reservations.back(self.device, address, bytes).map(drop).map_err(|e| self.short(e, bytes, what))
     }
 
     #[allow(unsafe_code, reason = "speaks to the driver")]

@@ -4,8 +4,12 @@ use ractor::ActorProcessingErr;
 
 use super::{SchedulerState, figures::StepFigures};
 use crate::{
-    actors::{executor::StepOutcome, job::TokenEvent},
-    engine::Failure,
+    actors::{
+        executor::{Fault, StepOutcome},
+        job::TokenEvent,
+        model::ModelMessage,
+    },
+    engine::{Event, Failure},
     sampling::Sampled,
 };
 
@@ -37,13 +41,16 @@ impl SchedulerState {
                     }
                 }
             }
-            Err(why) => {
+            Err(Fault { why, is_final, is_short }) => {
                 for want in job.wants.drain(..) {
                     if let Some(sampler) = want.sampler {
                         self.give_back(want.id, sampler);
                     }
                 }
-                self.step_failed(&why);
+                if is_short {
+                    self.pressure.step_found_none();
+                }
+                if is_final { self.program_failed(why)? } else { self.step_failed(&why) }
             }
         }
         self.spare = Some(job);
@@ -101,6 +108,20 @@ impl SchedulerState {
 
     /// What the step wrote is not known. The sequences in it begin again at what others can find of them, one after the
     /// other, so that one that cannot be computed does not take others along.
+    /// Ends all requests, and has the model loaded again.
+    fn program_failed(&mut self, why: String) -> Result<(), ActorProcessingErr> {
+        tracing::error!(%why, sequences = self.running.len(), queued = self.queue.len(), "the model's program failed");
+        self.starved = None;
+        for sequence in self.running.drain(..) {
+            sequence.tell(TokenEvent::Failed(Failure::Fault(why.clone())));
+        }
+        for job in self.queue.drain(..) {
+            // The first event of this request: there is room, unless its client has gone.
+            job.output.events.try_send(Event::Failed(Failure::Fault(why.clone()))).ok();
+        }
+        Ok(self.arguments.model.cast(ModelMessage::Lost(why))?)
+    }
+
     fn step_failed(&mut self, why: &str) {
         let in_step = self.running.iter().filter(|sequence| sequence.in_step > 0).count();
         tracing::error!(%why, sequences = in_step, "a step failed");

@@ -6,10 +6,7 @@ use std::time::Instant;
 use ractor::ActorProcessingErr;
 
 use super::SchedulerState;
-use crate::{
-    actors::{executor::ExecutorMessage, kv::KvMessage},
-    words::size,
-};
+use crate::actors::{executor::ExecutorMessage, kv::KvMessage};
 
 /// Memory that is to stay free for the machine.
 const MARGIN: u64 = 256 << 20;
@@ -32,13 +29,19 @@ impl Pressure {
         Pressure { available, ticks: 0, wanted: None }
     }
 
+    /// Asks for everything: a step has found no memory for its state.
+    pub(super) fn step_found_none(&mut self) {
+        self.wanted = Some(u64::MAX);
+    }
+
     /// Looks at the machine from time to time.
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
         if self.ticks.is_multiple_of(TICKS) {
             let missing = (self.available)().and_then(|available| MARGIN.checked_sub(available));
             // Twice as much as is missing: the next look is a while away.
-            self.wanted = missing.map(|missing| missing.saturating_mul(2)).filter(|bytes| *bytes > 0);
+            let missing = missing.map(|missing| missing.saturating_mul(2)).filter(|bytes| *bytes > 0);
+            self.wanted = self.wanted.max(missing);
         }
     }
 }
@@ -51,11 +54,7 @@ impl SchedulerState {
         if pages.is_empty() {
             return Ok(false);
         }
-        tracing::warn!(
-            pages = pages.len(),
-            "less than {} of memory are free: cached prefixes are given up",
-            size(MARGIN)
-        );
+        tracing::warn!(pages = pages.len(), "memory is short: cached prefixes are given up");
         self.computing = Some(Instant::now());
         self.arguments.executor.cast(ExecutorMessage::Release(pages, self.myself.clone()))?;
         Ok(true)
@@ -78,5 +77,7 @@ mod tests {
             (0..TICKS).for_each(|_| pressure.tick());
             assert_eq!(pressure.wanted, None);
         }
+        short.step_found_none();
+        assert_eq!(short.wanted, Some(u64::MAX));
     }
 }

@@ -69,6 +69,7 @@ impl Setup {
             cache,
             max_logit_rows: if self.config.all_logits { self.config.batch } else { self.config.parallel },
             ledger: Ledger::with_total(0),
+            device: None,
             directory,
             restored,
         };

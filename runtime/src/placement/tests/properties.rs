@@ -134,7 +134,8 @@ fn machine() -> impl Strategy<Value = Machine> {
     let device = (0..6000 * MIB, prop_oneof![9 => Just(None), 1 => Just(Some((6, 0))), 1 => Just(Some((9, 0)))]);
     let device = device.prop_map(|(free, capability)| Device { capability, ..Device::described(free) });
     let host = prop_oneof![4 => 0..12_000 * MIB, 1 => Just(u64::MAX)];
-    (prop::collection::vec(device, 0..3), host).prop_map(|(devices, host)| Machine { devices, host })
+    (prop::collection::vec(device, 0..3), host, prop::bool::weighted(0.75))
+        .prop_map(|(devices, host, spreads)| Machine { devices, host, spreads })
 }
 
 /// A case in which nothing is left to chance but what is planned.
@@ -206,7 +207,7 @@ fn kind(outcome: &Result<Plan, Refusal>) -> &'static str {
 fn the_cases_are_of_every_kind() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut counts = std::collections::BTreeMap::new();
-    for _ in 0..1500 {
+    for _ in 0..3000 {
         let (model, machine, flags) = case().new_tree(&mut runner).unwrap().current();
         *counts.entry(kind(&plan(&model, &machine, &flags))).or_insert(0) += 1;
     }

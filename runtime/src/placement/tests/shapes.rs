@@ -10,8 +10,8 @@ use bantam_plugins::Families;
 
 use super::{
     super::{
-        CacheType, Device, ExpertMode, Flags, GpuLayers, Machine, ModelSizes, PlacementChoices, Refusal, Setting, Use,
-        plan,
+        BackendChoice, CacheType, Device, ExpertMode, Flags, GpuLayers, Machine, ModelSizes, PlacementChoices, Refusal,
+        Setting, Use, plan,
     },
     GIB, choosing, flags,
 };
@@ -160,7 +160,7 @@ impl Shape {
 
 /// A machine with one device.
 fn machine(device: u64, host: u64) -> Machine {
-    Machine { devices: vec![Device::described(device)], host }
+    Machine { devices: vec![Device::described(device)], host, spreads: true }
 }
 
 fn bytes(uses: &[Use], what: &str) -> u64 {
@@ -303,4 +303,33 @@ fn layers_that_are_asked_for_are_there_or_refused() {
     assert!(matches!(refused, Refusal::Short { setting: Some(Setting::LayersThatFit), .. }), "{refused}");
     let none = plan(&model, &Machine::host_alone(Some(64 * GIB)), &layers(GpuLayers::Count(3))).unwrap_err();
     assert!(none.to_string().starts_with("-ngl 3: "), "{none}");
+}
+
+#[test]
+fn a_machine_that_does_not_spread_has_all_on_the_device_or_nothing() {
+    let whole = |device, host| Machine { spreads: false, ..machine(device, host) };
+    for (shape, fits, too_small) in [(DENSE_8B, 12 * GIB, 8 * GIB), (MIXTURE_30B, 24 * GIB, 12 * GIB)] {
+        let model = shape.sizes();
+        let there = plan(&model, &whole(fits, 4 * GIB), &flags(32768)).unwrap();
+        assert_eq!((there.mixers_on_device(), there.ffns_on_device()), (shape.layers, shape.layers));
+        assert_eq!(there.experts.iter().flat_map(|experts| &experts.hot).sum::<usize>(), model.experts());
+        let (device, host) = (there.device.as_ref().unwrap(), &there.host);
+        assert!(bytes(&device.uses, "kept prefixes") > 0 && bytes(&host.uses, "kept prefixes") == 0, "{there:?}");
+        let tables = shape.bytes(|name| name == "token_embd.weight");
+        assert_eq!((host.used(), bytes(&host.uses, "weights in mapped files")), (tables, tables));
+        let spilled = plan(&model, &whole(too_small, 64 * GIB), &flags(32768)).unwrap();
+        assert!(spilled.spilled && spilled.device.is_none());
+        let cuda = PlacementChoices { backend: BackendChoice::Cuda, ..PlacementChoices::default() };
+        let refused = plan(&model, &whole(too_small, 64 * GIB), &choosing(32768, cuda)).unwrap_err();
+        assert!(matches!(&refused, Refusal::Short { place, .. } if place == "device 0"), "{refused}");
+    }
+    let halves = [
+        PlacementChoices { layers: GpuLayers::Count(3), ..PlacementChoices::default() },
+        PlacementChoices { expert_mode: ExpertMode::Cpu, ..PlacementChoices::default() },
+        PlacementChoices { gpu_cache_mib: 64, ..PlacementChoices::default() },
+    ];
+    for choices in halves {
+        let refused = plan(&MIXTURE_30B.sizes(), &whole(24 * GIB, 64 * GIB), &choosing(32768, choices)).unwrap_err();
+        assert!(matches!(&refused, Refusal::Conflict { why, .. } if why.contains("as a whole")), "{refused}");
+    }
 }

@@ -41,7 +41,7 @@ impl PluginArgs {
         }
         let failed = |e: std::io::Error| CliError::Failed(format!("family plugins cannot be prepared: {e}"));
         let worker = WorkerProgram::itself(&[plugins::WORKER]).map_err(failed)?;
-        Plugins::new(PluginsConfig { directories, worker, limits: Limits::default() }).map_err(failed)
+        Ok(Plugins::new(PluginsConfig { directories, worker, limits: Limits::default() }))
     }
 }
 

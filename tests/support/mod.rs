@@ -99,6 +99,8 @@ pub(crate) struct Server {
     child: Child,
     /// `http://HOST:PORT`.
     pub(crate) url: String,
+    /// What it said on standard error until it was ready.
+    pub(crate) before_ready: Vec<String>,
     lines: Mutex<Receiver<String>>,
 }
 
@@ -111,8 +113,9 @@ impl Server {
     /// Starts a command that serves, and waits until it is ready.
     pub(crate) fn spawn_ready(command: &mut Command) -> Server {
         let mut server = Server::spawn(command);
-        server.url =
-            server.line_with("listening on ").split_whitespace().find(|w| w.starts_with("http://")).unwrap().into();
+        let (before, line) = server.lines_to("listening on ");
+        server.url = line.split_whitespace().find(|w| w.starts_with("http://")).unwrap().into();
+        server.before_ready = before;
         server
     }
 
@@ -125,15 +128,24 @@ impl Server {
             // Read to the end whether anybody still listens: a full pipe would block the server.
             stderr.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
         });
-        Server { child, url: String::new(), lines: Mutex::new(lines) }
+        Server { child, url: String::new(), before_ready: Vec::new(), lines: Mutex::new(lines) }
     }
 
     /// Waits for a line on standard error that contains `text`.
     pub(crate) fn line_with(&self, text: &str) -> String {
+        self.lines_to(text).1
+    }
+
+    /// The lines on standard error until one contains `text`.
+    pub(crate) fn lines_before(&self, text: &str) -> Vec<String> {
+        self.lines_to(text).0
+    }
+
+    fn lines_to(&self, text: &str) -> (Vec<String>, String) {
         let mut seen = Vec::new();
         loop {
             match self.lines.lock().unwrap().recv_timeout(PATIENCE) {
-                Ok(line) if line.contains(text) => return line,
+                Ok(line) if line.contains(text) => return (seen, line),
                 Ok(line) => seen.push(line),
                 Err(why) => panic!("no line with `{text}` ({why}) after:\n{}", seen.join("\n")),
             }

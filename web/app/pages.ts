@@ -1,6 +1,16 @@
 /** The pages, one row each. A new page needs a row here and nothing else. */
 
-import { Activity, Bug, FileText, Hash, type LucideIcon, MessageSquare, TextCursorInput, Workflow } from "lucide-react";
+import {
+    Activity,
+    Bug,
+    FileText,
+    Hash,
+    Image,
+    type LucideIcon,
+    MessageSquare,
+    TextCursorInput,
+    Workflow,
+} from "lucide-react";
 import { type ComponentType, type LazyExoticComponent, lazy } from "react";
 import type { Props } from "./api/props";
 
@@ -31,6 +41,13 @@ export const pages: readonly Page[] = [
         title: "Completions",
         icon: TextCursorInput,
         view: lazy(() => import("./pages/completions/CompletionsPage")),
+    },
+    {
+        path: "images",
+        title: "Images",
+        icon: Image,
+        view: lazy(() => import("./pages/images/ImagesPage")),
+        shown: (props) => props?.modalities.image_output ?? false,
     },
     { path: "inspector", title: "Requests", icon: Bug, view: lazy(() => import("./pages/inspector/InspectorPage")) },
 ];

@@ -25,6 +25,7 @@ const ready: Record<string, RegExp> = {
     tokenizer: /^↵/,
     prompt: /of them control tokens/,
     completions: /Nothing generated yet/,
+    images: /No image model is loaded/,
     inspector: /Received/,
 };
 
@@ -54,3 +55,10 @@ for (const look of looks) {
         await page.context().close();
     });
 }
+
+it("offers the image studio only where a model makes images", async () => {
+    const { page } = await openView(browser, server.url, "completions");
+    await page.getByRole("link", { name: "Completions" }).waitFor();
+    expect(await page.getByRole("link", { name: "Images" }).count()).toBe(0);
+    await page.context().close();
+});

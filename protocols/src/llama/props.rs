@@ -64,7 +64,7 @@ fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
         "backend": model.backend,
         "threads": model.threads,
         "capabilities": capabilities(model),
-        "modalities": { "vision": false, "audio": false },
+        "modalities": { "vision": false, "audio": false, "image_output": false },
     })
 }
 

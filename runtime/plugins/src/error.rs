@@ -8,6 +8,9 @@ pub enum PluginError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Read(String),
+    /// There is no place for the copy of it that is run.
+    #[error("no private copy of it can be made: {0}")]
+    Place(String),
     /// Another user could have put it there.
     #[error("{0}")]
     Untrusted(String),
@@ -90,6 +93,11 @@ pub(crate) fn misleads(c: char) -> bool {
 }
 
 impl PluginError {
+    /// Whether it may be another time, though the file is the same.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, PluginError::Place(_) | PluginError::Worker(_) | PluginError::Read(_))
+    }
+
     /// The same, with texts that the plugin chose as they may be shown.
     pub(crate) fn shown(self) -> Self {
         match self {

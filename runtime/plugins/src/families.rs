@@ -1,7 +1,8 @@
 //! Built-in families and plugins as one.
 //!
 //! Where several take an architecture: what the user chose, then plugins in the order of their directories and names, then
-//! the built-in family. Whoever was passed over is told of in the log.
+//! the built-in family. Whoever was passed over is told of in the log. A plugin that breaks down is passed over too, unless the
+//! user chose it; one that refuses has the last word.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,7 +11,7 @@ use bantam_families as built_in;
 use bantam_family_api::{Checkpoint, Draft, FamilyError, HfCheckpoint, Import, Model};
 use bantam_graph::Op;
 
-use crate::{Found, Plugin, Plugins};
+use crate::{Fault, Found, Plugin, Plugins};
 
 /// Which family is to be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +68,33 @@ pub struct Described {
     pub plugin: Option<Arc<Plugin>>,
 }
 
+/// Who can be asked about an architecture.
+struct Takers {
+    plugins: Vec<Arc<Plugin>>,
+    /// Whether a built-in family takes it where these break down.
+    is_built_in: bool,
+}
+
+impl Takers {
+    /// Asks one after another until one answers; `None`: the built-in family is to be asked.
+    fn ask<T>(self, ask: impl Fn(&Plugin) -> Result<T, Fault>) -> Result<Option<(T, Arc<Plugin>)>, FamilyError> {
+        let mut plugins = self.plugins.into_iter().peekable();
+        while let Some(plugin) = plugins.next() {
+            let failure = match ask(&plugin) {
+                Ok(answer) => return Ok(Some((answer, plugin))),
+                Err(Fault::Refusal(why)) => return Err(why),
+                Err(Fault::Failure(why)) => why,
+            };
+            match plugins.peek() {
+                Some(next) => tracing::warn!("{failure}; the plugin {} is asked instead", next.name()),
+                None if self.is_built_in => tracing::warn!("{failure}; the built-in family is taken instead"),
+                None => return Err(failure),
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl Families {
     /// These plugins too.
     pub fn with_plugins(plugins: Arc<Plugins>, config: FamiliesConfig) -> Self {
@@ -102,12 +130,14 @@ impl Families {
     pub fn describe(&self, checkpoint: &Checkpoint) -> Result<Described, FamilyError> {
         let architecture = checkpoint.architecture.as_str();
         let is_built_in = || built_in::family(architecture).is_ok();
-        let plugin = self.of(architecture, |plugin| plugin.takes(architecture), is_built_in)?;
-        let model = match &plugin {
-            Some(plugin) => plugin.describe(checkpoint)?,
-            None => built_in::describe(checkpoint).map_err(|error| self.with_supported(error))?,
-        };
-        Ok(Described { model, plugin })
+        let takers = self.takers(architecture, |plugin| plugin.takes(architecture), is_built_in)?;
+        Ok(match takers.ask(|plugin| plugin.describe(checkpoint))? {
+            Some((model, plugin)) => Described { model, plugin: Some(plugin) },
+            None => {
+                let model = built_in::describe(checkpoint).map_err(|error| self.with_supported(error))?;
+                Described { model, plugin: None }
+            }
+        })
     }
 
     /// What computes the ops in a model that its plugin brings; none: it has none.
@@ -140,8 +170,9 @@ impl Families {
         let imports = |plugin: &Plugin| plugin.description.hf_architectures.iter().any(|taken| taken == architecture);
         let is_built_in =
             || built_in::families().iter().any(|family| family.hf_architectures().contains(&architecture));
-        match self.of(architecture, imports, is_built_in)? {
-            Some(plugin) => plugin.import(checkpoint),
+        let takers = self.takers(architecture, imports, is_built_in)?;
+        match takers.ask(|plugin| plugin.import(checkpoint))? {
+            Some((import, _)) => Ok(import),
             None => built_in::import(checkpoint),
         }
     }
@@ -153,53 +184,55 @@ impl Families {
     pub fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
         let architecture = target.architecture.as_str();
         let is_built_in = || built_in::family(architecture).is_ok();
-        match self.of(architecture, |plugin| plugin.takes(architecture), is_built_in)? {
-            Some(plugin) if plugin.description.draft_architectures.contains(&draft.architecture) => {
-                plugin.describe_draft(draft, target)
-            }
-            Some(plugin) => Err(FamilyError::Unsupported(format!(
-                "the plugin {} knows no draft files of `{}`",
-                plugin.name(),
-                draft.architecture
-            ))),
+        let takers = self.takers(architecture, |plugin| plugin.takes(architecture), is_built_in)?;
+        let asked =
+            takers.ask(|plugin| match plugin.description.draft_architectures.contains(&draft.architecture) {
+                true => plugin.describe_draft(draft, target),
+                false => Err(Fault::Refusal(FamilyError::Unsupported(format!(
+                    "the plugin {} knows no draft files of `{}`",
+                    plugin.name(),
+                    draft.architecture
+                )))),
+            })?;
+        match asked {
+            Some((draft, _)) => Ok(draft),
             None => built_in::describe_draft(draft, target),
         }
     }
 
-    /// The plugin to be asked about an architecture; `None`: the built-in family.
-    fn of(
+    /// The plugins to be asked about an architecture, in order.
+    fn takers(
         &self,
         architecture: &str,
         takes: impl Fn(&Plugin) -> bool,
         is_built_in: impl Fn() -> bool,
-    ) -> Result<Option<Arc<Plugin>>, FamilyError> {
+    ) -> Result<Takers, FamilyError> {
         let found = self.plugins().into_iter().filter_map(|found| found.plugin.ok());
-        let mut takers: Vec<Arc<Plugin>> = found.filter(|plugin| takes(plugin)).collect();
+        let mut plugins: Vec<Arc<Plugin>> = found.filter(|plugin| takes(plugin)).collect();
         match &self.config.choice {
             None => {}
-            Some(FamilyChoice::BuiltIn) => takers.clear(),
+            Some(FamilyChoice::BuiltIn) => plugins.clear(),
             Some(FamilyChoice::Plugin(name)) => {
-                takers.retain(|plugin| plugin.description.name == *name);
-                if takers.is_empty() {
+                plugins.retain(|plugin| plugin.description.name == *name);
+                if plugins.is_empty() {
                     return Err(FamilyError::Unsupported(format!(
                         "--family {name}: no plugin of this name takes `{architecture}`; `bantam plugins` lists them"
                     )));
                 }
             }
         }
-        let mut takers = takers.into_iter();
-        let Some(taken) = takers.next() else { return Ok(None) };
-        let passed_over = takers.map(|plugin| format!("the plugin {}", plugin.name()));
-        let built_in = is_built_in().then(|| "the built-in family".to_owned());
-        let passed_over: Vec<String> = passed_over.chain(built_in).collect();
-        if !passed_over.is_empty() {
+        let is_built_in = is_built_in();
+        let passed_over = plugins.iter().skip(1).map(|plugin| format!("the plugin {}", plugin.name()));
+        let passed_over: Vec<String> = passed_over.chain(is_built_in.then(|| "the built-in family".into())).collect();
+        if let (Some(taken), false) = (plugins.first(), passed_over.is_empty()) {
             let others = passed_over.join(" and ");
             tracing::warn!(
                 "`{architecture}` is taken by the plugin {}, not by {others}; --family chooses",
                 taken.name()
             );
         }
-        Ok(Some(taken))
+        // Whoever chose a plugin is not given another family without being asked.
+        Ok(Takers { is_built_in: is_built_in && self.config.choice.is_none(), plugins })
     }
 
     /// An error about an unknown architecture that names those of plugins too.

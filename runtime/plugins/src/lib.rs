@@ -12,6 +12,7 @@
 //!
 //! Invariant: no code of a plugin runs in this process, but the ops that it brings where the user allowed that.
 
+mod copies;
 mod error;
 mod families;
 mod file;
@@ -24,4 +25,4 @@ pub mod worker;
 
 pub use error::PluginError;
 pub use families::{Described, Families, FamiliesConfig, FamilyChoice};
-pub use plugins::{Found, Plugin, Plugins, PluginsConfig};
+pub use plugins::{Fault, Found, Plugin, Plugins, PluginsConfig};

@@ -5,14 +5,19 @@
 
 #![allow(unsafe_code, reason = "calling a plugin's ops through their C interface")]
 
-use std::{ffi::c_void, fmt, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    ffi::c_void,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bantam_backend::{CustomOp, CustomOps, CustomRows};
 use bantam_family_api::wire::OpRequest;
 use bantam_graph::{Custom, MAX_CUSTOM_OPERANDS};
 use libloading::Library;
 
-use crate::{PluginError, file::PrivateCopy};
+use crate::{PluginError, copies::PrivateCopy};
 
 /// `bantam_op_rows`.
 #[repr(C)]
@@ -43,17 +48,21 @@ struct Functions {
     open: Open,
     run: Run,
     close: Close,
+    /// Where it came from, for the log.
+    file: String,
+    /// Ops that have failed and were told of.
+    told: Mutex<BTreeSet<String>>,
     _library: Library,
     /// The file that is mapped.
     _copy: Arc<PrivateCopy>,
 }
 
 impl PluginOps {
-    /// Loads the library of the plugin of this name into this process.
+    /// Loads the library of the plugin of this name, from this file, into this process.
     ///
     /// # Errors
     /// If the system's loader refuses it, or it has no ops.
-    pub(crate) fn load(copy: &Arc<PrivateCopy>, plugin: &str) -> Result<Self, PluginError> {
+    pub(crate) fn load(copy: &Arc<PrivateCopy>, plugin: &str, file: String) -> Result<Self, PluginError> {
         // SAFETY: the library's initialisers run in this process: the user allowed the ops of plugins, which is to trust
         // their code.
         let library = unsafe { Library::new(&copy.path) }.map_err(|e| PluginError::Load(crate::error::chain(&e)))?;
@@ -61,6 +70,8 @@ impl PluginOps {
             open: symbol(&library, "bantam_plugin_op_open")?,
             run: symbol(&library, "bantam_plugin_op_run")?,
             close: symbol(&library, "bantam_plugin_op_close")?,
+            file,
+            told: Mutex::default(),
             _library: library,
             _copy: Arc::clone(copy),
         };
@@ -83,7 +94,8 @@ impl CustomOps for PluginOps {
         // SAFETY: the header's signature; the request can be read and `state` written while the call lasts.
         let code = unsafe { (self.library.open)(request.as_ptr(), request.len(), &raw mut state) };
         if code != 0 {
-            return Err(format!("the plugin {} cannot make it (bantam_plugin_op_open returned {code})", self.plugin));
+            let (plugin, file) = (&self.plugin, &self.library.file);
+            return Err(format!("the plugin {plugin} ({file}) cannot make it (bantam_plugin_op_open returned {code})"));
         }
         let (library, what) = (Arc::clone(&self.library), format!("`{}` of the plugin {}", op.op, self.plugin));
         let widths = widths.to_vec();
@@ -138,7 +150,20 @@ impl CustomOp for PluginOp {
         // SAFETY: every pointer stands for as many entries as the call says, which was checked, while the call lasts.
         match unsafe { (self.library.run)(self.state, &raw const call) } {
             0 => Ok(()),
-            code => Err(format!("op {} returned {code} instead of 0", self.what)),
+            code => {
+                let why = format!("op {} returned {code} instead of 0", self.what);
+                self.library.tell(&self.what, &why);
+                Err(why)
+            }
+        }
+    }
+}
+
+impl Functions {
+    /// Tells the log that an op has failed: once, since it will fail in every step.
+    fn tell(&self, op: &str, why: &str) {
+        if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(op.into()) {
+            tracing::warn!("the plugin {}: {why}; requests that need it fail, and this is told once", self.file);
         }
     }
 }

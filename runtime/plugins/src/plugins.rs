@@ -4,7 +4,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -17,11 +20,13 @@ use bantam_graph::{Graph, Op, check};
 
 use crate::{
     PluginError,
+    copies::{Copies, PrivateCopy},
     error::{misleads, told as words},
     families::BUILT_IN,
-    file::{self, Copies, PrivateCopy, Stamp},
+    file,
     ops::PluginOps,
     platform::Kind,
+    trust::Stamp,
     verify,
     worker::{self, Limits, Question, WorkerProgram},
 };
@@ -60,8 +65,40 @@ pub struct Plugin {
     limits: Limits,
 }
 
-/// What was found when it was looked at last, by file.
-type Seen = BTreeMap<PathBuf, (Stamp, Found)>;
+/// What was found when it was looked at last.
+#[derive(Debug, Default)]
+struct Seen {
+    files: BTreeMap<PathBuf, Look>,
+    /// Directories that could not be read, and why.
+    unread: BTreeMap<PathBuf, String>,
+}
+
+/// One look at one file.
+#[derive(Debug)]
+struct Look {
+    stamp: Stamp,
+    found: Found,
+    /// Whether what was found is so as long as the stamp is the same.
+    is_final: bool,
+}
+
+impl Look {
+    /// Whether there is nothing new to be seen.
+    fn holds(&self, stamp: &Stamp) -> bool {
+        let is_there = self.found.plugin.as_ref().map_or(true, |plugin| plugin.copy.is_there());
+        self.is_final && is_there && self.stamp == *stamp
+    }
+
+    /// Whether another look at the same file has shown the same.
+    fn shows(&self, stamp: &Stamp, found: &Found) -> bool {
+        let is_same = match (&self.found.plugin, &found.plugin) {
+            (Ok(before), Ok(now)) => before.sha256 == now.sha256,
+            (Err(before), Err(now)) => before == now,
+            _ => false,
+        };
+        self.stamp == *stamp && is_same
+    }
+}
 
 /// The plugins of some directories. Looking again costs little where nothing has changed.
 #[derive(Debug)]
@@ -69,15 +106,14 @@ pub struct Plugins {
     config: PluginsConfig,
     copies: Copies,
     seen: Mutex<Seen>,
+    /// Whether somebody waits for a look that begins from now on.
+    is_wanted: AtomicBool,
 }
 
 impl Plugins {
     /// Looks at nothing yet.
-    ///
-    /// # Errors
-    /// If there is no place for private copies.
-    pub fn new(config: PluginsConfig) -> io::Result<Self> {
-        Ok(Plugins { config, copies: Copies::new()?, seen: Mutex::default() })
+    pub fn new(config: PluginsConfig) -> Self {
+        Plugins { config, copies: Copies::new(), seen: Mutex::default(), is_wanted: AtomicBool::default() }
     }
 
     /// Where plugins are looked for.
@@ -89,27 +125,53 @@ impl Plugins {
     /// is, and told of in the log once.
     pub fn scan(&self) -> Vec<Found> {
         // A panic while the lock was held leaves a map that is still true.
-        self.scan_into(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        let found = self.scan_into(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.is_wanted.load(Ordering::SeqCst) {
+            self.refresh();
+        }
+        found
     }
 
-    /// The same, for its entries in the log alone. Nothing is done if somebody else looks at this moment.
+    /// The same, for its entries in the log alone. If somebody else looks at this moment, they look once more instead.
     pub fn refresh(&self) {
-        if let Ok(mut seen) = self.seen.try_lock() {
+        self.is_wanted.store(true, Ordering::SeqCst);
+        while self.is_wanted.load(Ordering::SeqCst) {
+            let Ok(mut seen) = self.seen.try_lock() else { return };
+            self.is_wanted.store(false, Ordering::SeqCst);
             self.scan_into(&mut seen);
         }
     }
 
     fn scan_into(&self, seen: &mut Seen) -> Vec<Found> {
-        let stamped = self.candidates().filter_map(|path| Some((Stamp::of(&path)?, path)));
-        let known = |(stamp, path): (Stamp, PathBuf)| {
-            let known = seen.remove(&path).filter(|(before, _)| *before == stamp);
-            (stamp, path, known.map(|(_, found)| found))
-        };
-        let files: Vec<_> = stamped.map(known).collect();
-        let now = at_once(files, |(stamp, path, known)| (stamp, known.unwrap_or_else(|| told(self.look_at(&path)))));
-        let found = now.iter().map(|(_, found)| found.clone()).collect();
-        *seen = now.into_iter().map(|(stamp, found)| (found.file.clone(), (stamp, found))).collect();
+        let (candidates, unread) = self.candidates();
+        for (directory, why) in unread.iter().filter(|(directory, why)| seen.unread.get(*directory) != Some(why)) {
+            tracing::warn!("the directory of plugins {} is not used: {why}", shown(directory));
+        }
+        seen.unread = unread;
+        let stamped = candidates.into_iter().filter_map(|path| Some((Stamp::of(&path)?, path)));
+        let files: Vec<_> = stamped.map(|(stamp, path)| (stamp, seen.files.remove(&path), path)).collect();
+        let now = at_once(files, |(stamp, before, path)| match before {
+            Some(before) if before.holds(&stamp) => Some(before),
+            before => self.look_again(stamp, before.as_ref(), &path),
+        });
+        let now: Vec<Look> = now.into_iter().flatten().collect();
+        let found = now.iter().map(|look| look.found.clone()).collect();
+        seen.files = now.into_iter().map(|look| (look.found.file.clone(), look)).collect();
         found
+    }
+
+    /// `None`: it is gone meanwhile.
+    fn look_again(&self, stamp: Stamp, before: Option<&Look>, path: &Path) -> Option<Look> {
+        let is_settled = stamp.is_settled();
+        let found = self.look_at(path);
+        if found.plugin.is_err() && Stamp::of(path).is_none() {
+            return None;
+        }
+        if !before.is_some_and(|before| before.shows(&stamp, &found)) {
+            tell(&found);
+        }
+        let is_final = is_settled && !found.plugin.as_ref().is_err_and(PluginError::may_pass);
+        Some(Look { stamp, found, is_final })
     }
 
     /// What a file is, wherever it lies.
@@ -123,7 +185,7 @@ impl Plugins {
     fn introduced(&self, path: &Path) -> Result<Arc<Plugin>, PluginError> {
         let copy = self.copies.copy(path)?;
         let question = Question::Describe;
-        let answer = worker::ask(&self.config.worker, self.config.limits, &copy.path, question, Vec::new())?;
+        let answer = ask(&self.config.worker, self.config.limits, &copy, question, Vec::new())?;
         let refused = |why| PluginError::Answer { question: question.name(), why };
         let description = Description::from_slice(&answer).map_err(|why| refused(why.to_string()))?;
         check_names(&description).map_err(refused)?;
@@ -137,25 +199,40 @@ impl Plugins {
         }))
     }
 
-    /// Everything in the directories that may be a plugin, looked at now; nothing is told to the log.
+    /// Everything in the directories that may be a plugin, looked at now; of files nothing is told to the log.
     pub fn look(&self) -> Vec<Found> {
-        at_once(self.candidates().collect(), |path| self.look_at(&path))
+        let (candidates, unread) = self.candidates();
+        for (directory, why) in &unread {
+            tracing::warn!("the directory of plugins {} is not used: {why}", shown(directory));
+        }
+        at_once(candidates, |path| self.look_at(&path))
     }
 
     fn look_at(&self, path: &Path) -> Found {
         Found { file: path.into(), plugin: self.open(path) }
     }
 
-    fn candidates(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        self.config.directories.iter().flat_map(|directory| match file::candidates(directory) {
-            Ok(files) => files,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(e) => {
-                tracing::warn!("directory of plugins {}: {e}", directory.display());
-                Vec::new()
+    /// Files that may be plugins, and directories that cannot be read.
+    fn candidates(&self) -> (Vec<PathBuf>, BTreeMap<PathBuf, String>) {
+        let (mut files, mut unread) = (Vec::new(), BTreeMap::new());
+        for directory in &self.config.directories {
+            match file::candidates(directory) {
+                Ok(found) => files.extend(found),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => drop(unread.insert(directory.clone(), e.to_string())),
             }
-        })
+        }
+        (files, unread)
     }
+}
+
+/// Why a plugin did not describe what it was asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It refuses that, which is its right: nobody else is to be asked.
+    Refusal(FamilyError),
+    /// It is broken: it gives no answer, or none that can be.
+    Failure(FamilyError),
 }
 
 impl Plugin {
@@ -168,7 +245,7 @@ impl Plugin {
     ///
     /// # Errors
     /// What the plugin refuses, or what is wrong with its answer.
-    pub fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, FamilyError> {
+    pub fn describe(&self, checkpoint: &Checkpoint) -> Result<Model, Fault> {
         let model = match self.build(&BuildRequest::Model { checkpoint: checkpoint.clone() })? {
             BuildAnswer::Model(model) => model,
             BuildAnswer::Error(error) => return Err(self.says(error)),
@@ -193,7 +270,7 @@ impl Plugin {
     ///
     /// # Errors
     /// As [`Plugin::describe`].
-    pub fn import(&self, checkpoint: &HfCheckpoint) -> Result<Import, FamilyError> {
+    pub fn import(&self, checkpoint: &HfCheckpoint) -> Result<Import, Fault> {
         let import = match self.build(&BuildRequest::Import { checkpoint: checkpoint.clone() })? {
             BuildAnswer::Import(import) => import,
             BuildAnswer::Error(error) => return Err(self.says(error)),
@@ -207,7 +284,7 @@ impl Plugin {
     ///
     /// # Errors
     /// As [`Plugin::describe`].
-    pub fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, FamilyError> {
+    pub fn describe_draft(&self, draft: &Checkpoint, target: &Checkpoint) -> Result<Draft, Fault> {
         let built = match self.build(&BuildRequest::Draft { draft: draft.clone(), target: target.clone() })? {
             BuildAnswer::Draft(draft) => draft,
             BuildAnswer::Error(error) => return Err(self.says(error)),
@@ -224,14 +301,14 @@ impl Plugin {
     pub(crate) fn ops(&self) -> Result<Arc<dyn CustomOps>, FamilyError> {
         if self.copy.kind == Kind::Wasm {
             let why = "ops of plugins in WebAssembly are not run; take the plugin as a library";
-            return Err(self.failed(&PluginError::Load(why.into())));
+            return Err(self.told(&PluginError::Load(why.into())));
         }
-        let ops = PluginOps::load(&self.copy, &self.description.name);
-        ops.map(|ops| Arc::new(ops) as Arc<dyn CustomOps>).map_err(|e| self.failed(&e))
+        let ops = PluginOps::load(&self.copy, &self.description.name, shown(&self.file));
+        ops.map(|ops| Arc::new(ops) as Arc<dyn CustomOps>).map_err(|e| self.told(&e))
     }
 
     /// Asks how wide the results of the graph's ops are that the plugin brings, and compares.
-    fn check_ops(&self, graph: &Graph) -> Result<(), FamilyError> {
+    fn check_ops(&self, graph: &Graph) -> Result<(), Fault> {
         let checked = check(graph).map_err(|e| self.refused(e.to_string()))?;
         let mut asked: HashMap<Vec<u8>, usize> = HashMap::new();
         // All of them together have the time of one question: a graph may have very many.
@@ -242,7 +319,7 @@ impl Plugin {
             let weights = op.weights.iter().filter_map(|name| checked.weight(name));
             let shapes: Vec<&[usize]> = weights.map(|weight| weight.shape.as_slice()).collect();
             let request = OpRequest::new(op, &widths, &shapes).to_vec();
-            let request = request.map_err(|e| FamilyError::Unsupported(e.to_string()))?;
+            let request = request.map_err(|e| self.refused(e.to_string()))?;
             let refused = |why: String| {
                 let node = &node.name;
                 self.failed(&PluginError::Answer {
@@ -262,9 +339,9 @@ impl Plugin {
         Ok(())
     }
 
-    fn infer(&self, request: Vec<u8>, deadline: Instant) -> Result<Result<usize, String>, FamilyError> {
+    fn infer(&self, request: Vec<u8>, deadline: Instant) -> Result<Result<usize, String>, Fault> {
         let limits = Limits { time: deadline.saturating_duration_since(Instant::now()), ..self.limits };
-        let answer = worker::ask(&self.worker, limits, &self.copy.path, Question::Infer, request);
+        let answer = ask(&self.worker, limits, &self.copy, Question::Infer, request);
         let answer = answer.map_err(|e| match e {
             PluginError::Time { question, .. } => self.failed(&PluginError::Time { question, limit: self.limits.time }),
             other => self.failed(&other),
@@ -276,9 +353,9 @@ impl Plugin {
         })
     }
 
-    fn build(&self, request: &BuildRequest) -> Result<BuildAnswer, FamilyError> {
-        let request = request.to_vec().map_err(|e| FamilyError::Unsupported(e.to_string()))?;
-        let answer = worker::ask(&self.worker, self.limits, &self.copy.path, Question::Build, request);
+    fn build(&self, request: &BuildRequest) -> Result<BuildAnswer, Fault> {
+        let request = request.to_vec().map_err(|e| Fault::Refusal(FamilyError::Unsupported(e.to_string())))?;
+        let answer = ask(&self.worker, self.limits, &self.copy, Question::Build, request);
         let answer = answer.map_err(|e| self.failed(&e))?;
         BuildAnswer::from_slice(&answer).map_err(|why| self.refused(why.to_string()))
     }
@@ -289,8 +366,8 @@ impl Plugin {
     }
 
     /// A refusal by the plugin, which does not say whose it is where it is a sentence.
-    fn says(&self, error: WireError) -> FamilyError {
-        match error {
+    fn says(&self, error: WireError) -> Fault {
+        Fault::Refusal(match error {
             WireError::Message { message } if message.trim().is_empty() => {
                 FamilyError::Unsupported(format!("the plugin {} refuses it without a reason", self.name()))
             }
@@ -303,15 +380,34 @@ impl Plugin {
             WireError::Tensor { tensor, expected, found } => {
                 FamilyError::Tensor { tensor: words(&tensor), expected: words(&expected), found: words(&found) }
             }
-        }
+        })
     }
 
-    fn refused(&self, why: String) -> FamilyError {
+    fn refused(&self, why: String) -> Fault {
         self.failed(&PluginError::Answer { question: Question::Build.name(), why })
     }
 
-    fn failed(&self, why: &PluginError) -> FamilyError {
+    fn failed(&self, why: &PluginError) -> Fault {
+        Fault::Failure(self.told(why))
+    }
+
+    fn told(&self, why: &PluginError) -> FamilyError {
         FamilyError::Unsupported(format!("the plugin {} failed: {}", self.name(), why.clone().shown()))
+    }
+}
+
+/// Asks a plugin by its private copy. What a copy that was taken away does not answer says nothing of the plugin.
+fn ask(
+    worker: &WorkerProgram,
+    limits: Limits,
+    copy: &PrivateCopy,
+    question: Question,
+    request: Vec<u8>,
+) -> Result<Vec<u8>, PluginError> {
+    let answer = worker::ask(worker, limits, &copy.path, question, request);
+    match answer.is_err() && !copy.is_there() {
+        true => Err(PluginError::Place(format!("{} was taken away", copy.path.display()))),
+        false => answer,
     }
 }
 
@@ -333,7 +429,7 @@ fn at_once<T: Send, U: Send>(of: Vec<T>, make: impl Fn(T) -> U + Sync) -> Vec<U>
 }
 
 /// Tells the log what was found.
-fn told(found: Found) -> Found {
+fn tell(found: &Found) {
     let file = shown(&found.file);
     match &found.plugin {
         Ok(plugin) => {
@@ -342,7 +438,6 @@ fn told(found: Found) -> Found {
         }
         Err(why) => tracing::warn!("the plugin {file} is not used: {why}"),
     }
-    found
 }
 
 /// Kinds of calls that a line of the log names.

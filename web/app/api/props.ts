@@ -37,7 +37,7 @@ export interface Props {
     backend: string;
     threads: number;
     capabilities: Record<string, boolean | undefined>;
-    modalities: { vision: boolean; audio: boolean };
+    modalities: { vision: boolean; audio: boolean; image_output?: boolean };
 }
 
 export interface Health {

@@ -43,6 +43,16 @@ export interface Memory {
         pages_held: number;
         pages_cached: number;
     };
+    /** The device that the model lies on, if it does not lie in the host's memory. */
+    device?: {
+        index: number;
+        name: string;
+        total_bytes: number;
+        /** Free before the model was loaded. */
+        available_bytes: number;
+        free_bytes: number;
+        entries: { owner: string; what: string; bytes: number }[];
+    } | null;
     machine: { total_bytes: number | null; available_bytes: number | null; process_bytes: number | null };
     cache_file_bytes: number | null;
     stored_responses_bytes: number;

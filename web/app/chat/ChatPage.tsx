@@ -28,12 +28,26 @@ const loadSettings = () => import("../settings/SettingsPanel");
 const MessageList = lazy(loadList);
 const SettingsPanel = lazy(loadSettings);
 
-/** Time after which a page that has come up has nothing else to do. */
-const SETTLED_MS = 1000;
+/** Time after which a page that nobody touches has come up. */
+const SETTLED_MS = 3000;
 
-function loadRest(): void {
-    // A server that is away is told of elsewhere; what is wanted is asked for again.
-    Promise.all([loadList(), loadSettings()]).catch(() => undefined);
+/** What somebody does first: what comes next is a message, or the settings. */
+const TOUCHES = ["pointerdown", "pointermove", "keydown", "touchstart"] as const;
+
+/** Brings the rest at the first touch, or when the page has come up. Returns what breaks that off. */
+function bringRest(): () => void {
+    const bring = () => {
+        end();
+        // A server that is away is told of elsewhere; what is wanted is asked for again.
+        Promise.all([loadList(), loadSettings()]).catch(() => undefined);
+    };
+    const timer = setTimeout(bring, SETTLED_MS);
+    for (const touch of TOUCHES) addEventListener(touch, bring, { passive: true });
+    const end = () => {
+        clearTimeout(timer);
+        for (const touch of TOUCHES) removeEventListener(touch, bring);
+    };
+    return end;
 }
 
 function write(): void {
@@ -41,10 +55,7 @@ function write(): void {
 }
 
 export default function ChatPage({ rest }: PageProps) {
-    useEffect(() => {
-        const timer = setTimeout(loadRest, SETTLED_MS);
-        return () => clearTimeout(timer);
-    }, []);
+    useEffect(bringRest, []);
     return rest ? <Old key={rest} id={rest} /> : <New />;
 }
 

@@ -89,8 +89,6 @@ export class Run {
             this.failed(failure);
         }
         clearInterval(saving);
-        removeEventListener("pagehide", leaving);
-        takeLast(this.message.id);
         this.endThinking();
         const now = performance.now();
         const first = this.firstAt ?? now;
@@ -98,6 +96,9 @@ export class Run {
         this.answer = { ...this.answer, times };
         this.progress = undefined;
         await endAnswer(this.message.id, this.parts, this.answer);
+        // Only now: leaving the page ends the stream too, and the page may be gone before the database has written.
+        removeEventListener("pagehide", leaving);
+        takeLast(this.message.id);
         this.tell();
         return this.live.get();
     }

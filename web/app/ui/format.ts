@@ -1,9 +1,18 @@
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
-const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+/** A number format, made when it is first needed: making one takes the browser milliseconds in which a page comes up. */
+function lazily(options: Intl.NumberFormatOptions): (n: number) => string {
+    let made: Intl.NumberFormat | undefined;
+    return (n) => {
+        made ??= new Intl.NumberFormat("en", options);
+        return made.format(n);
+    };
+}
+
+const whole = lazily({ maximumFractionDigits: 0 });
+const compact = lazily({ notation: "compact", maximumSignificantDigits: 3 });
+const short = lazily({ maximumSignificantDigits: 3 });
 
 export function formatCount(n: number): string {
-    return whole.format(n);
+    return whole(n);
 }
 
 /** `1 token`, `2 tokens`. */
@@ -12,7 +21,7 @@ export function plural(n: number, one: string, many = `${one}s`): string {
 }
 
 export function formatNumber(x: number): string {
-    return short.format(x);
+    return short(x);
 }
 
 export function formatMs(ms: number): string {
@@ -32,19 +41,19 @@ export function formatBytes(bytes: number): string {
         value /= 1000;
         unit++;
     }
-    return `${short.format(value)} ${units[unit]}`;
+    return `${short(value)} ${units[unit]}`;
 }
 
 /** In the units that memory comes in. */
 export function formatMemory(bytes: number): string {
     const units = ["B", "KiB", "MiB", "GiB", "TiB"];
     const power = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(bytes, 1)) / 10));
-    return `${short.format(bytes / 1024 ** power)} ${units[power]}`;
+    return `${short(bytes / 1024 ** power)} ${units[power]}`;
 }
 
 /** Three digits that count, with k, M or B for large numbers. */
 export function formatFigure(value: number): string {
-    return compact.format(value);
+    return compact(value);
 }
 
 /** A part of a whole, 0 to 1. */

@@ -76,9 +76,18 @@ export function Output({ tokens, running, onRegenerate }: OutputProps) {
     );
 }
 
+/** Stand before what begins with a character that has no width, so that it can be seen and pointed at. They are not copied. */
+const signs: Record<string, string> = { "\n": "↵", "\r": "␍", "\t": "⇥" };
+
 const TokenSpan = memo(function TokenSpan({ token, index, at }: { token: Drawn; index: number; at: boolean }) {
     return (
-        <span data-i={index} data-surprise={surprise(token)} data-at={at || undefined} className={styles.token}>
+        <span
+            data-i={index}
+            data-surprise={surprise(token)}
+            data-at={at || undefined}
+            data-sign={signs[token.text.charAt(0)]}
+            className={styles.token}
+        >
             {isWritable(token) ? token.text : "�"}
         </span>
     );

@@ -12,13 +12,22 @@ interface Part {
 
 /** Who holds how much memory. */
 export function MemoryCard({ memory }: { memory: Memory }) {
-    const { ledger, state, machine } = memory;
-    const held = ledger.entries.map(({ what, bytes }) => ({ name: what, bytes }));
-    const free = ledger.free_bytes === null ? [] : [{ name: "left free", bytes: ledger.free_bytes, free: true }];
+    const { ledger, state, machine, device } = memory;
     const stateFree = Math.max(0, state.budget_bytes - state.held_bytes - state.cached_bytes);
     return (
         <Card title="Memory" aside={ledger.entries[0]?.owner}>
-            <Bar title="Ledger" hint="what was set aside when the model was loaded" parts={[...held, ...free]} />
+            <Bar
+                title={device ? "Ledger of the host" : "Ledger"}
+                hint="what was set aside when the model was loaded"
+                parts={taken(ledger.entries, ledger.free_bytes)}
+            />
+            {device && (
+                <Bar
+                    title={`Ledger of ${device.name}`}
+                    hint="the same on the device that the model lies on; state takes its part as it is written"
+                    parts={taken(device.entries, device.free_bytes)}
+                />
+            )}
             <Bar
                 title="State of sequences"
                 hint="keys, values and recurrent state; what is cached gives way to what runs"
@@ -37,6 +46,12 @@ export function MemoryCard({ memory }: { memory: Memory }) {
             </p>
         </Card>
     );
+}
+
+/** What was taken of a memory, and what of it is free. */
+function taken(entries: Memory["ledger"]["entries"], free: number | null): Part[] {
+    const parts: Part[] = entries.map(({ what, bytes }) => ({ name: what, bytes }));
+    return free === null ? parts : [...parts, { name: "left free", bytes: free, free: true }];
 }
 
 function MachineBar({ machine }: { machine: Memory["machine"] }) {

@@ -107,6 +107,15 @@ impl Answer {
         self
     }
 
+    /// The same answer with other events, of which again the last, and no other, is terminal.
+    pub(crate) fn rewritten(
+        mut self,
+        rewrite: impl FnOnce(BoxStream<'static, Event>) -> BoxStream<'static, Event>,
+    ) -> Self {
+        self.events = rewrite(self.events);
+        self
+    }
+
     /// Lets the protocol follow the answer to its end, and tells nobody.
     pub(crate) async fn drive<P: Frames>(mut self, mut protocol: P) -> Result<P, ApiError> {
         drop(protocol.begun());

@@ -55,6 +55,11 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, message).code("rate_limit_exceeded").retry_after(retry_after_s)
     }
 
+    /// What clients of other servers ask for, and this one does not do.
+    pub(crate) fn not_supported(message: impl Into<String>) -> Self {
+        Self::bad_request(message).code("not_supported")
+    }
+
     pub(crate) fn model_not_found(model: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("The model `{model}` does not exist; GET /v1/models lists what does"))
             .code("model_not_found")
@@ -146,7 +151,7 @@ impl ApiError {
             Refusal::Busy { retry_after_s, .. } => ApiError::too_many(refusal.to_string(), retry_after_s),
             Refusal::NotReady(why) => ApiError::unavailable(why, 2),
             Refusal::ContextExceeded { prompt_tokens, max_tokens, context } => {
-                context_exceeded(prompt, prompt_tokens, max_tokens, context)
+                Self::context_exceeded(prompt, prompt_tokens, max_tokens, context)
             }
             Refusal::Template(why) => ApiError::bad_request(why).param(prompt),
             Refusal::NoTemplate(why) => {
@@ -156,21 +161,21 @@ impl ApiError {
             Refusal::Internal(why) => ApiError::internal(why),
         }
     }
-}
 
-/// A prompt over the window. Agents recognise this by the code or by phrases in the text, then compact their history;
-/// the sentence has the phrases of OpenAI's and of llama.cpp's servers.
-fn context_exceeded(field: &'static str, prompt: usize, completion: usize, context: usize) -> ApiError {
-    let total = prompt.saturating_add(completion);
-    let mut error = ApiError::bad_request(format!(
-        "This model's maximum context length is {context} tokens. However, you requested {total} tokens ({prompt} in \
-         the {field}, {completion} in the completion). Please reduce the length of the {field} or completion; the \
-         request exceeds the available context size."
-    ))
-    .code("context_length_exceeded")
-    .param(field);
-    error.details = vec![("n_prompt_tokens", prompt), ("n_ctx", context)];
-    error
+    /// A prompt over the window. Agents recognise this by the code or by phrases in the text, then compact their history;
+    /// the sentence has the phrases of OpenAI's and of llama.cpp's servers.
+    pub(crate) fn context_exceeded(field: &'static str, prompt: usize, completion: usize, context: usize) -> ApiError {
+        let total = prompt.saturating_add(completion);
+        let mut error = ApiError::bad_request(format!(
+            "This model's maximum context length is {context} tokens. However, you requested {total} tokens ({prompt} in \
+             the {field}, {completion} in the completion). Please reduce the length of the {field} or completion; the \
+             request exceeds the available context size."
+        ))
+        .code("context_length_exceeded")
+        .param(field);
+        error.details = vec![("n_prompt_tokens", prompt), ("n_ctx", context)];
+        error
+    }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Live {
     }
 
     /// Ends the thinking of the answers of this name. False if there are none.
-    fn stop_thinking(&self, id: &str) -> bool {
+    pub(crate) fn stop_thinking(&self, id: &str) -> bool {
         let known = self.lock();
         let mut named = known.answers.values().filter(|(name, _)| name == id).peekable();
         let found = named.peek().is_some();

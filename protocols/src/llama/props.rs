@@ -3,12 +3,13 @@
 use axum::Json;
 use axum::extract::State;
 use bantam_runtime::engine::ModelInfo;
-use bantam_runtime::sampling::ParamError;
+use bantam_runtime::sampling::{ParamError, SamplingOverrides};
 use bantam_text::{Capabilities, EFFORT_LEVELS};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::llama::completion::{self, Settings, settings};
 
 pub(crate) async fn props(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
@@ -32,7 +33,8 @@ fn short(value: Value) -> Value {
 }
 
 fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
-    let values: Map<_, _> = sampling.iter().map(|(name, option)| (name.clone(), option["value"].clone())).collect();
+    let values = sampling.iter().map(|(name, option)| (name.clone(), option["value"].clone()));
+    let values: Map<_, _> = generation_settings(model).into_iter().chain(values).collect();
     json!({
         "build_info": concat!("bantam ", env!("CARGO_PKG_VERSION")),
         "model": {
@@ -66,6 +68,16 @@ fn describe(model: &ModelInfo, sampling: &Map<String, Value>) -> Value {
         "capabilities": capabilities(model),
         "modalities": { "vision": false, "audio": false, "image_output": false },
     })
+}
+
+/// The same under llama.cpp's names, with what else an answer of its protocol tells.
+fn generation_settings(model: &ModelInfo) -> Map<String, Value> {
+    let answer = Settings { n_ctx: model.context, model: &model.name, n_predict: -1, ..Settings::default() };
+    let resolved = model.sampling.with(&SamplingOverrides::default());
+    match resolved.map(|params| settings(&params, &answer)) {
+        Ok(Value::Object(settings)) => settings,
+        _ => Map::new(),
+    }
 }
 
 /// The efforts that make a difference to this model, least first.
@@ -104,6 +116,7 @@ fn template(capabilities: &Capabilities) -> Value {
 fn capabilities(model: &ModelInfo) -> Value {
     json!({
         "completions": true,
+        "infill": completion::can_infill(&model.tokenizer),
         "chat": model.template.is_some(),
         "responses": model.template.is_some(),
         "messages": model.template.is_some(),

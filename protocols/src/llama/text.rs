@@ -14,15 +14,15 @@ use crate::fields::{Field, FieldError};
 use crate::limits::JsonBody;
 use crate::openai::conversation;
 
-/// A part of what `/tokenize` is asked.
+/// A part of what `/tokenize` is asked, or of a prompt.
 #[derive(Debug, PartialEq)]
-enum Part {
+pub(super) enum Part {
     Text(String),
     Token(u32),
 }
 
 impl Part {
-    fn read(field: &Field<'_>) -> Result<Self, FieldError> {
+    pub(super) fn read(field: &Field<'_>) -> Result<Self, FieldError> {
         match field.value() {
             Value::String(text) => Ok(Part::Text(text.clone())),
             Value::Number(_) => field.token().map(Part::Token),
@@ -128,7 +128,7 @@ pub(crate) async fn apply_template(State(app): State<App>, JsonBody(body): JsonB
 }
 
 /// Does work that takes time away from the threads that serve connections.
-async fn compute<T: Send + 'static>(
+pub(super) async fn compute<T: Send + 'static>(
     model: &Arc<ModelInfo>,
     work: impl FnOnce(&ModelInfo) -> T + Send + 'static,
 ) -> Result<T, ApiError> {

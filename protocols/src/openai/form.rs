@@ -105,6 +105,10 @@ fn choice(field: &Field<'_>) -> Result<ResponseFormat, FieldError> {
 /// llama.cpp's BNF defines rules by `::=`, Lark by `:`.
 fn grammar(field: &Field<'_>) -> Result<ResponseFormat, FieldError> {
     let text = field.text()?.to_owned();
+    // So llama.cpp's clients say that there is none.
+    if text.is_empty() {
+        return Ok(ResponseFormat::Text);
+    }
     Ok(if text.contains("::=") { ResponseFormat::Gbnf(text) } else { ResponseFormat::Lark(text) })
 }
 

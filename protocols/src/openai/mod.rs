@@ -9,8 +9,9 @@ mod form;
 mod messages;
 pub(crate) mod models;
 pub(crate) mod options;
+mod samplers;
 mod thinking;
-mod unsupported;
+pub(crate) mod unsupported;
 mod usage;
 
 pub(crate) use messages::conversation;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bantam_runtime::engine::{Prompt, Request};
 use bantam_runtime::sampling::SamplingOverrides;
 
-use super::form;
+use super::{form, samplers};
 use crate::fields::{Field, FieldError, Fields};
 
 /// Most texts that may end a generation.
@@ -50,7 +50,7 @@ pub(super) fn n(fields: &Fields<'_>) -> Result<usize, FieldError> {
 }
 
 /// `n` requests for the same, of which each draws differently.
-pub(super) fn variants(request: &Request, n: usize) -> Vec<Request> {
+pub(crate) fn variants(request: &Request, n: usize) -> Vec<Request> {
     let variant = |index: usize| {
         let mut request = request.clone();
         request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(index as u64));
@@ -61,10 +61,12 @@ pub(super) fn variants(request: &Request, n: usize) -> Vec<Request> {
 
 /// A request for this prompt with the options of the body.
 pub(crate) fn request(fields: &Fields<'_>, prompt: Prompt, logprobs: Option<usize>) -> Result<Request, FieldError> {
-    let longest = match limit(fields, "max_completion_tokens")? {
-        Some(n) => Some(n),
-        None => limit(fields, "max_tokens")?,
-    };
+    // The last is llama.cpp's name.
+    let mut longest = None;
+    for name in ["max_completion_tokens", "max_tokens", "n_predict"] {
+        let given = limit(fields, name)?;
+        longest = longest.or(given);
+    }
     Ok(Request {
         sampling: sampling(fields)?,
         max_tokens: longest,
@@ -86,19 +88,39 @@ fn limit(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, FieldError> {
 
 /// The values' ranges are the sampler's to know: it refuses what is out of them by the same names.
 fn sampling(fields: &Fields<'_>) -> Result<SamplingOverrides, FieldError> {
-    Ok(SamplingOverrides {
+    let mut sampling = SamplingOverrides {
         temperature: fields.number("temperature")?,
         top_k: top_k(fields)?,
         top_p: fields.number("top_p")?,
         min_p: fields.number("min_p")?,
-        repetition_penalty: fields.number("repetition_penalty")?,
+        repetition_penalty: repetition_penalty(fields)?,
         presence_penalty: fields.number("presence_penalty")?,
         frequency_penalty: fields.number("frequency_penalty")?,
-        penalty_window: fields.count("penalty_window", 0, usize::MAX)?,
+        penalty_window: penalty_window(fields)?,
         seed: seed(fields)?,
         logit_bias: logit_bias(fields)?,
         ..SamplingOverrides::default()
-    })
+    };
+    samplers::apply(fields, &mut sampling)?;
+    Ok(sampling)
+}
+
+/// `repetition_penalty`, or llama.cpp's name for it.
+fn repetition_penalty(fields: &Fields<'_>) -> Result<Option<f32>, FieldError> {
+    let other = fields.number("repeat_penalty")?;
+    if other.is_some_and(|penalty| penalty <= 0.0 || !penalty.is_finite()) {
+        return Err(FieldError::new("repeat_penalty", "must be a finite number above 0 (1 is off)"));
+    }
+    Ok(fields.number("repetition_penalty")?.or(other))
+}
+
+/// `penalty_window`, or llama.cpp's name for it, where -1 is everything.
+fn penalty_window(fields: &Fields<'_>) -> Result<Option<usize>, FieldError> {
+    let other = match fields.integer("repeat_last_n")? {
+        Some(-1) => Some(usize::MAX - 1),
+        _ => fields.count("repeat_last_n", 0, usize::MAX)?,
+    };
+    Ok(fields.count("penalty_window", 0, usize::MAX)?.or(other))
 }
 
 /// 0 and, as some clients write it, -1 keep all tokens.

@@ -89,10 +89,7 @@ const ANSWERS: &[Foreign] = &[
 
 /// How tokens are chosen.
 const SAMPLING: &[Foreign] = &[
-    renamed("repeat_penalty", Neutral::Number(&[1.0]), "use `repetition_penalty`"),
-    renamed("repeat_last_n", Neutral::Number(&[64.0]), "use `penalty_window`"),
     renamed("do_sample", Neutral::Flag(true), "use `temperature` 0"),
-    never("samplers"),
     never("logits_processors"),
     off_if_empty("allowed_token_ids"),
     off_if_empty("bad_words"),
@@ -120,7 +117,6 @@ const SAMPLING: &[Foreign] = &[
 
 /// Where an answer ends, and what of it and beside it is told.
 const EXTENT: &[Foreign] = &[
-    renamed("n_predict", Neutral::Number(&[-1.0]), "use `max_tokens`"),
     renamed("max_new_tokens", Neutral::None, "use `max_tokens`"),
     renamed("stop_sequences", Neutral::Empty, "use `stop`"),
     off_if_empty("stop_token_ids"),
@@ -171,6 +167,20 @@ const COMPLETIONS: &[Foreign] = &[
     renamed("documents", Neutral::Empty, "send them to /v1/chat/completions"),
 ];
 
+/// What llama.cpp's own routes have besides.
+const LLAMA: &[Foreign] = &[
+    Foreign { field: "min_keep", neutral: Neutral::Number(&[0.0, 1.0]), instead: "only 0 is" },
+    not_on("grammar_lazy"),
+    off_if_empty("grammar_triggers"),
+    Foreign { field: "adaptive_target", neutral: Neutral::Number(&[-1.0]), instead: "only -1 is" },
+    off_if_empty("control_vectors"),
+];
+
+/// Refuses a request of llama.cpp's own routes that asks for what is not supported.
+pub(crate) fn refuse_in_llama(fields: &Fields<'_>) -> Result<(), FieldError> {
+    refuse_of(fields, &[SAMPLING, LLAMA])
+}
+
 /// Refuses a chat request that asks for what is not supported.
 pub(super) fn refuse_in_chat(fields: &Fields<'_>) -> Result<(), FieldError> {
     refuse(fields, CHAT)
@@ -183,7 +193,11 @@ pub(super) fn refuse_in_completions(fields: &Fields<'_>) -> Result<(), FieldErro
 
 /// Refuses what is foreign to every route, and then what is foreign to this one.
 fn refuse(fields: &Fields<'_>, route: &[Foreign]) -> Result<(), FieldError> {
-    for foreign in [ANSWERS, SAMPLING, EXTENT, route].into_iter().flatten() {
+    refuse_of(fields, &[ANSWERS, SAMPLING, EXTENT, route])
+}
+
+fn refuse_of(fields: &Fields<'_>, tables: &[&[Foreign]]) -> Result<(), FieldError> {
+    for foreign in tables.iter().copied().flatten() {
         if let Some(field) = fields.get(foreign.field)
             && !foreign.neutral.holds(field.value())
         {

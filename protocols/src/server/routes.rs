@@ -36,6 +36,7 @@ pub(super) fn routers(app: &App, cors_origin: &str) -> Result<Routers, ServeErro
 fn all(app: &App) -> Router {
     let open = Router::new()
         .route("/health", get(llama::health::health))
+        .route("/v1/health", get(llama::health::health))
         .route("/ready", get(llama::health::ready))
         .merge(bantam_web::router());
     let keyed = Router::new()
@@ -66,9 +67,32 @@ fn all(app: &App) -> Router {
         .route("/tokenize", post(llama::text::tokenize))
         .route("/detokenize", post(llama::text::detokenize))
         .route("/apply-template", post(llama::text::apply_template))
+        .merge(of_llama())
         .fallback(no_route)
         .layer(from_fn_with_state(Arc::clone(app), require_key));
     passing(keyed.merge(open).method_not_allowed_fallback(no_method), app)
+}
+
+/// What llama.cpp's tools ask for besides: its own protocol, other routes' names without a version, and what is not done.
+fn of_llama() -> Router<App> {
+    let mut routes = Router::new()
+        .route("/completion", post(llama::completion::completion))
+        .route("/completions", post(llama::completion::completion))
+        .route("/infill", post(llama::completion::infill))
+        .route("/chat/completions", post(openai::chat::chat_completions))
+        .route("/responses", post(responses::create::create))
+        .route("/models", get(openai::models::list))
+        .route("/v1/chat/completions/control", post(llama::others::control))
+        .route("/v1/chat/completions/input_tokens", post(llama::others::input_tokens))
+        .route("/lora-adapters", get(llama::others::adapters).post(llama::others::set_adapters))
+        .route("/slots/{id}", post(llama::others::slot_action));
+    for path in llama::others::EMBEDDING_ROUTES {
+        routes = routes.route(path, post(llama::others::no_embeddings));
+    }
+    for path in llama::others::RERANKING_ROUTES {
+        routes = routes.route(path, post(llama::others::no_reranking));
+    }
+    routes
 }
 
 /// What is answered while the server has as many connections as it may: how it is, and nothing else. It is not ready then.
@@ -90,6 +114,7 @@ fn passing(routes: Router<App>, app: &App) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(Arc::clone(app), transcribe))
         .layer(from_fn_with_state(Arc::clone(app), check_host))
+        .layer(from_fn(llama::in_llama_form))
         .layer(from_fn(anthropic::in_anthropics_form))
         .layer(from_fn_with_state(Arc::clone(app), log_requests))
         .layer(from_fn(never_sniff))

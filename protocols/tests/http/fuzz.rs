@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 
 /// Fields that one route or another reads.
-const KEYS: [&str; 40] = [
+const KEYS: [&str; 54] = [
     "messages",
     "prompt",
     "input",
@@ -53,6 +53,20 @@ const KEYS: [&str; 40] = [
     "chat_template_kwargs",
     "previous_response_id",
     "tokens",
+    "n_predict",
+    "n_probs",
+    "n_indent",
+    "samplers",
+    "response_fields",
+    "return_tokens",
+    "repeat_last_n",
+    "input_prefix",
+    "input_suffix",
+    "input_extra",
+    "filename",
+    "prompt_string",
+    "id",
+    "action",
 ];
 
 const WORDS: [&str; 16] = [
@@ -132,6 +146,14 @@ fn right() -> Vec<(&'static str, Value)> {
         ("/tokenize", json!({"content": "x"})),
         ("/detokenize", json!({"tokens": [1, 2]})),
         ("/apply-template", json!({"messages": messages})),
+        ("/completion", json!({"prompt": [1, "x"], "n_predict": 3, "logit_bias": [["a", false]]})),
+        ("/completion", json!({"prompt": ["x", [1, 2]], "n_predict": 3, "n_probs": 1, "stream": true})),
+        ("/infill", json!({"input_prefix": "x", "input_suffix": "y", "input_extra": [{"text": "z"}], "n_predict": 3})),
+        ("/v1/chat/completions/control", json!({"id": "x", "action": "reasoning_end"})),
+        ("/v1/chat/completions/input_tokens", json!({"messages": messages})),
+        ("/lora-adapters", json!([])),
+        ("/embeddings", json!({"input": "x"})),
+        ("/v1/rerank", json!({"query": "x", "documents": ["y"]})),
     ]
 }
 

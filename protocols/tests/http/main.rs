@@ -12,6 +12,7 @@ mod fuzz;
 mod inside;
 mod lifecycle;
 mod limits;
+mod llama;
 mod load;
 mod metrics;
 mod progress;

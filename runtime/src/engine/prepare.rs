@@ -25,7 +25,7 @@ const MAX_STOPS: usize = 64;
 const MAX_STOP_BYTES: usize = 4096;
 
 /// Alternatives per token that may be asked for.
-const MAX_LOGPROBS: usize = 20;
+const MAX_LOGPROBS: usize = crate::sampling::MOST_LOGPROBS;
 
 /// A request that was checked as far as it can be before its tokens are known.
 pub(crate) struct Read {

@@ -327,7 +327,7 @@ async fn what_cannot_be_honoured_is_refused_and_the_rest_passed_over() {
         (json!({"n_probs": 129}), "n_probs"),
         (json!({"repeat_penalty": 0}), "repeat_penalty"),
         (json!({"lora": [{"id": 0, "scale": 1.0}]}), "lora"),
-        (json!({"prompt": ["a"; 65]}), "prompt"),
+        (json!({"prompt": vec!["a"; 65]}), "prompt"),
         (json!({"logit_bias": [[5000, 1]]}), "logit_bias.5000"),
         (json!({"temperature": "hot"}), "temperature"),
     ];

@@ -90,7 +90,25 @@ BANTAM_PLUGIN_EXPORT void bantam_plugin_free(bantam_bytes *answer);
  *   {"bantam_plugin":0, "op":"…", "attributes":{…}, "operands":[WIDTH, …], "weights":[SHAPE, …]}
  *
  * Answers with {"bantam_plugin":0, "width":W}, the entries of a row of the result, or with an error. Returns as
- * bantam_plugin_build does.
+ * bantam_plugin_build does. It is asked in a process of its own first, and once more in the server for each node.
+ *
+ * Beside "width" there may be "cuda": the source of a function in CUDA C++ that computes the same on a card:
+ *
+ *   __device__ void bantam_op(const BantamOpRows &call, unsigned long long row);
+ *
+ * All 256 threads of a block enter it for one row, and share the work by threadIdx.x. What it is given is declared before it:
+ *
+ *   struct BantamOpRows {
+ *       const float *x[8];              row r of operand i begins at x[i] + r * widths[i]
+ *       const float *weight[8];         weight i, all of it: lengths[i] entries
+ *       float *out;                     row r begins at out + r * width; all its entries are to be written
+ *       unsigned long long rows, lengths[8];
+ *       unsigned widths[8], operands, weights, width, reserved;
+ *   };
+ *
+ * The source is compiled when a model is loaded onto a card, by NVRTC, without a header of CUDA's. If it does not compile, that is
+ * a line of the log, and bantam_plugin_op_run is called, for which rows go to the host and back; so it must be there always. A
+ * kernel cannot fail: one that writes where it must not ends the server.
  */
 BANTAM_PLUGIN_EXPORT int32_t bantam_plugin_op_infer(const uint8_t *request, size_t request_len, bantam_bytes *answer);
 

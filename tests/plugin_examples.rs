@@ -12,7 +12,6 @@ use std::{
     process::Command,
 };
 
-use bantam_gguf::{GgufFile, writer::GgufWriter};
 use serde_json::Value;
 use support::{Server, bantam, command, f32_file, fixture, json, model, stdout, wait_for};
 
@@ -137,29 +136,12 @@ fn the_plugin_in_c_gives_the_logits_of_llama() {
     golden("minimal", folder.path());
 }
 
-/// The fixture of Llama under another architecture.
-fn renamed(architecture: &str, to: &Path) {
-    let file = GgufFile::open(model("llama-dense")).unwrap();
-    let mut writer = GgufWriter::new();
-    for (key, value) in file.metadata().iter() {
-        match key.strip_prefix("llama.") {
-            Some(rest) => writer.key(format!("{architecture}.{rest}"), value.clone()),
-            None if key == "general.architecture" => writer.key(key, architecture),
-            None => writer.key(key, value.clone()),
-        };
-    }
-    for tensor in file.tensors() {
-        writer.tensor(&tensor.name, tensor.ty, &tensor.shape, file.tensor_bytes(tensor).unwrap());
-    }
-    writer.write(fs::File::create(to).unwrap()).unwrap();
-}
-
 #[test]
 fn an_op_of_its_own_computes_what_the_graphs_op_does() {
     let folder = library("bantam-own-op");
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("own.gguf");
-    renamed("llama-own-op", &file);
+    support::renamed("llama-own-op", &file);
     let logits = |model: &str, name: &str, more: &[&str]| {
         let to = scratch.path().join(name).display().to_string();
         let arguments = ["probe", model, "--tokens", "5,6,7,8,9", "--check", "all", "--logits", &to];

@@ -125,3 +125,55 @@ fn the_command_checks_one_file_and_lists_in_words() {
     let file = fail(2, &["plugins", "--plugins", well.to_str().unwrap()]);
     assert!(file.contains("expected a directory"), "{file}");
 }
+
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[test]
+fn a_plugin_does_nothing_to_files_processes_and_the_network() {
+    let (folder, scratch) = (folder(), folder());
+    let kept = scratch.path().join("kept");
+    fs::write(&kept, "as it was").unwrap();
+    let before_all = r#"
+        #include <errno.h>
+        #include <fcntl.h>
+        #include <sys/ptrace.h>
+        #include <sys/socket.h>
+        #include <sys/stat.h>
+        #include <sys/syscall.h>
+        #define KEPT "{kept}"
+        static int harm(void) {
+            int way = 0;
+            #define REFUSED(what) way++; errno = 0; if ((what) >= 0 || errno != EPERM) return way;
+            REFUSED(open(KEPT, O_WRONLY))
+            REFUSED(open(KEPT, O_RDONLY | O_TRUNC))
+            REFUSED(open(KEPT ".new", O_CREAT | O_RDONLY, 0600))
+            REFUSED(syscall(SYS_openat2, AT_FDCWD, KEPT, NULL, 0))
+            REFUSED(truncate(KEPT, 0))
+            REFUSED(unlink(KEPT))
+            REFUSED(rename(KEPT, KEPT ".new"))
+            REFUSED(link(KEPT, KEPT ".new"))
+            REFUSED(symlink(KEPT, KEPT ".new"))
+            REFUSED(mkdir(KEPT ".new", 0700))
+            REFUSED(chmod(KEPT, 0666))
+            REFUSED(socket(AF_INET, SOCK_STREAM, 0))
+            REFUSED(socket(AF_UNIX, SOCK_STREAM, 0))
+            REFUSED(kill(getppid(), SIGTERM))
+            REFUSED(kill(-1, SIGTERM))
+            REFUSED(syscall(SYS_tgkill, getppid(), getppid(), SIGTERM))
+            REFUSED(ptrace(PTRACE_ATTACH, getppid(), NULL, NULL))
+            REFUSED(syscall(SYS_process_vm_writev, getppid(), NULL, 0, NULL, 0, 0))
+            REFUSED(syscall(SYS_io_uring_setup, 1, NULL))
+            /* Reading is no harm, and a signal to itself is its own affair. */
+            int file = open(KEPT, O_RDONLY);
+            char text[16];
+            if (read(file, text, sizeof text) != 9) return 100;
+            return kill(getpid(), 0) == 0 ? 0 : 101;
+        }
+    "#;
+    let before_all = before_all.replace("{kept}", kept.to_str().unwrap());
+    Source { before_all: &before_all, describe: "int way = harm(); if (way) return way;", ..WELL }
+        .compile(folder.path(), "harms");
+    let (_, told) = &listed(folder.path())[0];
+    assert_eq!(told["name"], "test", "{told}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "as it was");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+}

@@ -94,6 +94,23 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// The fixture of Llama under another architecture.
+pub(crate) fn renamed(architecture: &str, to: &Path) {
+    let file = bantam_gguf::GgufFile::open(model("llama-dense")).unwrap();
+    let mut writer = bantam_gguf::writer::GgufWriter::new();
+    for (key, value) in file.metadata().iter() {
+        match key.strip_prefix("llama.") {
+            Some(rest) => writer.key(format!("{architecture}.{rest}"), value.clone()),
+            None if key == "general.architecture" => writer.key(key, architecture),
+            None => writer.key(key, value.clone()),
+        };
+    }
+    for tensor in file.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.shape, file.tensor_bytes(tensor).unwrap());
+    }
+    writer.write(std::fs::File::create(to).unwrap()).unwrap();
+}
+
 /// A running `bantam serve`. Killed when dropped.
 pub(crate) struct Server {
     child: Child,

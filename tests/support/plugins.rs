@@ -143,6 +143,12 @@ pub(crate) fn table() -> (usize, usize) {
 
 /// Functions of a plugin with the op `double`, which returns `{code}` and whose rows are `{width}` wide.
 pub(crate) fn double(width: usize, code: i32) -> String {
+    double_told(&json!({"bantam_plugin": 0, "width": width}), code)
+}
+
+/// The same, of which this is told.
+pub(crate) fn double_told(told: &Value, code: i32) -> String {
+    let told = told.to_string();
     format!(
         r#"
         typedef struct {{
@@ -150,7 +156,7 @@ pub(crate) fn double(width: usize, code: i32) -> String {
             size_t weights; const float *const *weight; const size_t *lengths; float *out; size_t width;
         }} bantam_op_rows;
         int32_t bantam_plugin_op_infer(const uint8_t *of, size_t len, bantam_bytes *to) {{
-            static const char text[] = "{{\"bantam_plugin\":0,\"width\":{width}}}";
+            static const char text[] = {told:?};
             to->data = (uint8_t *)text; to->len = sizeof text - 1;
             return memmem(of, len, "double", 6) == NULL;
         }}

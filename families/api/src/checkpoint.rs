@@ -22,13 +22,13 @@ pub enum MetaValue {
     /// An integer of 0 or more. In JSON a string of digits.
     Uint(
         #[serde(with = "digits")]
-        #[cfg_attr(feature = "schema", schemars(with = "crate::wire::schema::Digits"))]
+        #[cfg_attr(feature = "schema", schemars(with = "bantam_graph::json::digits::schema::Uint"))]
         u64,
     ),
     /// A negative integer. In JSON a string of digits.
     Int(
         #[serde(with = "digits")]
-        #[cfg_attr(feature = "schema", schemars(with = "crate::wire::schema::Digits"))]
+        #[cfg_attr(feature = "schema", schemars(with = "bantam_graph::json::digits::schema::Int"))]
         i64,
     ),
     /// A number. In JSON `"inf"`, `"-inf"` and `"nan"` where it is none.
@@ -42,7 +42,7 @@ pub enum MetaValue {
     /// Text that is not UTF-8, byte by byte. In JSON as base64.
     Bytes(
         #[serde(with = "base64")]
-        #[cfg_attr(feature = "schema", schemars(with = "String"))]
+        #[cfg_attr(feature = "schema", schemars(with = "crate::wire::schema::Base64"))]
         Vec<u8>,
     ),
     /// A short array.
@@ -53,7 +53,7 @@ pub enum MetaValue {
         r#type: String,
         /// Number of them. In JSON a string of digits.
         #[serde(with = "digits")]
-        #[cfg_attr(feature = "schema", schemars(with = "crate::wire::schema::Digits"))]
+        #[cfg_attr(feature = "schema", schemars(with = "bantam_graph::json::digits::schema::Uint"))]
         length: u64,
     },
 }

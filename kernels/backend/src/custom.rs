@@ -21,6 +21,16 @@ pub trait CustomOp: Debug + Send + Sync {
     /// # Errors
     /// Why it cannot; the step is lost then, and nothing else.
     fn run(&self, rows: CustomRows<'_>) -> Result<(), String>;
+
+    /// The source of a function that computes the same on a CUDA card, if there is one.
+    fn cuda(&self) -> Option<&str> {
+        None
+    }
+
+    /// Tells that this source cannot be used, and why: [`CustomOp::run`] is called instead.
+    fn refuse_cuda(&self, why: &str) {
+        let _ = why;
+    }
 }
 
 /// Some rows, to be computed.

@@ -192,7 +192,7 @@ fn mma_unit_of(heads: &Heads) -> Unit {
         ("K_DIM", heads.width().to_string()),
         ("V_DIM", heads.value_width().to_string()),
     ];
-    Unit { file: "attention_mma.cu", defines }
+    Unit { defines, ..Unit::plain("attention_mma.cu") }
 }
 
 /// Forms in which attention with tensor cores is compiled: common sizes of heads, and each type.
@@ -216,7 +216,7 @@ fn unit_of(heads: &Heads) -> (u32, Unit) {
         ("SLOTS", slots.to_string()),
         ("PARTS", heads.value_width().div_ceil(THREADS).to_string()),
     ];
-    (slots, Unit { file: "attention.cu", defines })
+    (slots, Unit { defines, ..Unit::plain("attention.cu") })
 }
 
 /// Forms in which attention is compiled: each type of keys with some type of values, and heads from narrow to wide.

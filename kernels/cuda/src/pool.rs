@@ -111,7 +111,7 @@ pub(crate) fn units() -> Vec<Unit> {
 
 fn unit_of(ty: KvType, width: u32) -> Unit {
     let defines = vec![("K_TYPE", type_name(ty).to_owned()), ("PARTS", width.div_ceil(64).to_string())];
-    Unit { file: "top_keys.cu", defines }
+    Unit { defines, ..Unit::plain("top_keys.cu") }
 }
 
 /// The choice of rows.

@@ -1,5 +1,7 @@
 //! The kernel files, and what is compiled of them: a file with the values of its macros.
 
+use std::sync::Arc;
+
 use crate::{attention, linear, pool, recurrent};
 
 /// A kernel file as it is built into the program.
@@ -60,22 +62,30 @@ pub struct Unit {
     pub file: &'static str,
     /// Names and values of macros.
     pub defines: Vec<(&'static str, String)>,
+    /// The text, if it is not that of one of the [`FILES`].
+    pub own: Option<Arc<str>>,
 }
 
 impl Unit {
     /// A file without macros.
     pub fn plain(file: &'static str) -> Self {
-        Unit { file, defines: Vec::new() }
+        Unit { file, defines: Vec::new(), own: None }
     }
 
     /// A file with one macro.
     pub fn with(file: &'static str, name: &'static str, value: impl Into<String>) -> Self {
-        Unit { file, defines: vec![(name, value.into())] }
+        Unit { defines: vec![(name, value.into())], ..Unit::plain(file) }
+    }
+
+    /// A text from elsewhere, under this name.
+    pub fn of_text(file: &'static str, text: Arc<str>) -> Self {
+        Unit { own: Some(text), ..Unit::plain(file) }
     }
 
     /// The file's text; `None` if there is no such file.
-    pub fn text(&self) -> Option<&'static str> {
-        FILES.iter().find(|file| file.name == self.file).map(|file| file.text)
+    pub fn text(&self) -> Option<&str> {
+        let named = || FILES.iter().find(|file| file.name == self.file).map(|file| file.text);
+        self.own.as_deref().or_else(named)
     }
 
     /// Name for people and for files: `linear.cu`, `linear.cu FORMAT=Q4_K`.

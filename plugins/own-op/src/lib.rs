@@ -94,4 +94,8 @@ impl RowOp for Swiglu {
         out.iter_mut().zip(entries).for_each(|(out, (gate, up))| *out = gate / (1.0 + (-gate).exp()) * up);
         Ok(())
     }
+
+    fn cuda(&self) -> Option<&str> {
+        Some(include_str!("swiglu.cu"))
+    }
 }

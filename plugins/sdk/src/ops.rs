@@ -11,7 +11,7 @@ use std::{
 
 use bantam_family_api::{
     FamilyError,
-    wire::{OpAnswer, OpRequest, WireError},
+    wire::{OpAnswer, OpDescription, OpRequest, WireError},
 };
 
 use crate::abi::{ANSWERED, Bytes, NO_ANSWER, bytes, give};
@@ -27,6 +27,13 @@ pub trait RowOp: Send + Sync {
     /// # Errors
     /// The step is lost then; the server tells which op failed and goes on.
     fn run(&self, rows: &Rows<'_>, out: &mut [f32]) -> Result<(), OpFailed>;
+
+    /// Source of the same in CUDA C++, if there is one: it defines
+    /// `__device__ void bantam_op(const BantamOpRows &call, unsigned long long row)`, which computes one row. Where a model runs
+    /// on a card it is compiled when the model is loaded; if it does not compile, and without it, [`RowOp::run`] is called.
+    fn cuda(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// An op could not compute its rows.
@@ -94,7 +101,7 @@ pub unsafe fn infer(make: MakeOp, request: *const u8, len: usize, answer: *mut B
     // SAFETY: the caller's promise.
     let request = unsafe { bytes(request, len) };
     let told = match made(make, request) {
-        Ok(op) => OpAnswer::Width(op.width()),
+        Ok(op) => OpAnswer::Op(OpDescription { width: op.width(), cuda: op.cuda().map(Into::into) }),
         Err(error) => OpAnswer::Error(error),
     };
     // SAFETY: the caller's promise.

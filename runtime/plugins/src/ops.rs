@@ -13,11 +13,11 @@ use std::{
 };
 
 use bantam_backend::{CustomOp, CustomOps, CustomRows};
-use bantam_family_api::wire::OpRequest;
+use bantam_family_api::wire::{OpAnswer, OpRequest};
 use bantam_graph::{Custom, MAX_CUSTOM_OPERANDS};
 use libloading::Library;
 
-use crate::{PluginError, copies::PrivateCopy};
+use crate::{PluginError, copies::PrivateCopy, error::told};
 
 /// `bantam_op_rows`.
 #[repr(C)]
@@ -33,6 +33,15 @@ struct Rows {
     width: usize,
 }
 
+/// `bantam_bytes`.
+#[repr(C)]
+struct Bytes {
+    data: *mut u8,
+    len: usize,
+}
+
+type Infer = unsafe extern "C" fn(*const u8, usize, *mut Bytes) -> i32;
+type Free = unsafe extern "C" fn(*mut Bytes);
 type Open = unsafe extern "C" fn(*const u8, usize, *mut *mut c_void) -> i32;
 type Run = unsafe extern "C" fn(*const c_void, *const Rows) -> i32;
 type Close = unsafe extern "C" fn(*mut c_void);
@@ -45,6 +54,8 @@ pub(crate) struct PluginOps {
 
 /// The functions, and the library that they are in.
 struct Functions {
+    infer: Infer,
+    free: Free,
     open: Open,
     run: Run,
     close: Close,
@@ -52,6 +63,8 @@ struct Functions {
     file: String,
     /// Ops that have failed and were told of.
     told: Mutex<BTreeSet<String>>,
+    /// Ops whose source for a card is of no use.
+    refused: Mutex<BTreeSet<String>>,
     _library: Library,
     /// The file that is mapped.
     _copy: Arc<PrivateCopy>,
@@ -67,11 +80,14 @@ impl PluginOps {
         // their code.
         let library = unsafe { Library::new(&copy.path) }.map_err(|e| PluginError::Load(crate::error::chain(&e)))?;
         let functions = Functions {
+            infer: symbol(&library, "bantam_plugin_op_infer")?,
+            free: symbol(&library, "bantam_plugin_free")?,
             open: symbol(&library, "bantam_plugin_op_open")?,
             run: symbol(&library, "bantam_plugin_op_run")?,
             close: symbol(&library, "bantam_plugin_op_close")?,
             file,
             told: Mutex::default(),
+            refused: Mutex::default(),
             _library: library,
             _copy: Arc::clone(copy),
         };
@@ -100,7 +116,8 @@ impl CustomOps for PluginOps {
         let (library, what) = (Arc::clone(&self.library), format!("`{}` of the plugin {}", op.op, self.plugin));
         let widths = widths.to_vec();
         let lengths = weights.iter().map(|shape| shape.iter().product()).collect();
-        Ok(Box::new(PluginOp { state, library, what, widths, lengths, width: op.width }))
+        let cuda = library.cuda(&request);
+        Ok(Box::new(PluginOp { state, library, what, widths, lengths, width: op.width, cuda }))
     }
 }
 
@@ -114,6 +131,8 @@ struct PluginOp {
     widths: Vec<usize>,
     lengths: Vec<usize>,
     width: usize,
+    /// Its own source for a card.
+    cuda: Option<String>,
 }
 
 // SAFETY: the header asks of `bantam_plugin_op_run` that it may be called from several threads at once with one state, and
@@ -157,9 +176,51 @@ impl CustomOp for PluginOp {
             }
         }
     }
+
+    fn cuda(&self) -> Option<&str> {
+        let is_refused = || self.library.is_refused(&self.what);
+        self.cuda.as_deref().filter(|_| !is_refused())
+    }
+
+    fn refuse_cuda(&self, why: &str) {
+        self.library.refuse_cuda(&self.what, why);
+    }
 }
 
 impl Functions {
+    /// The source for a card that an op has. Its width was asked before, where a fault does no harm.
+    fn cuda(&self, request: &[u8]) -> Option<String> {
+        let mut answer = Bytes { data: std::ptr::null_mut(), len: 0 };
+        // SAFETY: the header's signature; the request can be read and `answer` written while the call lasts.
+        let code = unsafe { (self.infer)(request.as_ptr(), request.len(), &raw mut answer) };
+        if code != 0 || answer.data.is_null() {
+            return None;
+        }
+        // SAFETY: the plugin says that so many bytes can be read there; its code is trusted.
+        let bytes = unsafe { std::slice::from_raw_parts(answer.data, answer.len) }.to_vec();
+        // SAFETY: the answer is the plugin's and was copied.
+        unsafe { (self.free)(&raw mut answer) };
+        match OpAnswer::from_slice(&bytes) {
+            Ok(OpAnswer::Op(op)) => op.cuda,
+            _ => None,
+        }
+    }
+
+    fn is_refused(&self, op: &str) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(op)
+    }
+
+    /// Tells the log that an op's source for a card is of no use: once, though many nodes have the op.
+    fn refuse_cuda(&self, op: &str, why: &str) {
+        if self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(op.into()) {
+            let why = told(why);
+            tracing::warn!(
+                "the plugin {}: the CUDA source of op {op} is not used, but its function on the host: {why}",
+                self.file
+            );
+        }
+    }
+
     /// Tells the log that an op has failed: once, since it will fail in every step.
     fn tell(&self, op: &str, why: &str) {
         if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(op.into()) {

@@ -347,7 +347,7 @@ impl Plugin {
             other => self.failed(&other),
         })?;
         Ok(match OpAnswer::from_slice(&answer) {
-            Ok(OpAnswer::Width(width)) => Ok(width),
+            Ok(OpAnswer::Op(op)) => Ok(op.width),
             Ok(OpAnswer::Error(error)) => Err(FamilyError::from(error).to_string()),
             Err(why) => Err(why.to_string()),
         })

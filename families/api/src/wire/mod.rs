@@ -19,7 +19,7 @@ mod serve;
 pub use build::{BuildAnswer, BuildRequest};
 pub use error::WireError;
 pub use introduction::Description;
-pub use op::{OpAnswer, OpRequest};
+pub use op::{OpAnswer, OpDescription, OpRequest};
 pub use serve::{answer, description};
 
 use serde_json::Value;

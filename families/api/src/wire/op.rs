@@ -25,13 +25,54 @@ pub struct OpRequest {
 
 /// What a plugin says of an op.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(try_from = "Keys", into = "Keys")]
 pub enum OpAnswer {
-    /// Entries of a row of its result.
-    Width(usize),
+    /// What the op is.
+    Op(OpDescription),
     /// Why there is no such op.
     Error(WireError),
+}
+
+/// What an op is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpDescription {
+    /// Entries of a row of its result.
+    pub width: usize,
+    /// Source of a function in CUDA C++ that computes a row on a card, if there is one.
+    pub cuda: Option<String>,
+}
+
+/// All keys that an answer may have.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    width: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cuda: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<WireError>,
+}
+
+impl TryFrom<Keys> for OpAnswer {
+    type Error = &'static str;
+
+    fn try_from(keys: Keys) -> Result<Self, &'static str> {
+        match keys {
+            Keys { width: Some(width), cuda, error: None } => Ok(OpAnswer::Op(OpDescription { width, cuda })),
+            Keys { width: None, cuda: None, error: Some(error) } => Ok(OpAnswer::Error(error)),
+            _ => Err("expected the key `width`, and `cuda` beside it if there is a kernel, or the key `error` alone"),
+        }
+    }
+}
+
+impl From<OpAnswer> for Keys {
+    fn from(answer: OpAnswer) -> Self {
+        match answer {
+            OpAnswer::Op(OpDescription { width, cuda }) => Keys { width: Some(width), cuda, ..Keys::default() },
+            OpAnswer::Error(error) => Keys { error: Some(error), ..Keys::default() },
+        }
+    }
 }
 
 impl OpRequest {

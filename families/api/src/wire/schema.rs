@@ -3,12 +3,62 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
+use crate::CallSyntax;
+
 use super::{ABI, BuildAnswer, BuildRequest, Description, OpAnswer, OpRequest, WireError};
 
-/// A 64-bit integer as a string of digits.
-#[derive(JsonSchema)]
-#[schemars(extend("pattern" = "^(0|-?[1-9][0-9]*)$"))]
-pub(crate) struct Digits(#[allow(dead_code, reason = "for its schema alone")] String);
+/// Bytes as base64, with padding.
+pub(crate) struct Base64;
+
+impl JsonSchema for Base64 {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Base64".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Bytes as base64, with padding.",
+            "type": "string",
+            "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
+        })
+    }
+}
+
+/// Bounds of an integer by its format, which validators need not know.
+fn bound(schema: &mut Value) {
+    match schema {
+        Value::Object(keys) => {
+            let most = match keys.get("format").and_then(Value::as_str) {
+                Some("uint" | "uint64") => Some(u64::MAX),
+                Some("uint32") => Some(u32::MAX.into()),
+                _ => None,
+            };
+            keys.extend(most.map(|most| ("maximum".to_owned(), json!(most))));
+            keys.values_mut().for_each(bound);
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(bound),
+        _ => {}
+    }
+}
+
+/// Lets the list of call syntaxes hold kinds that this version does not know.
+fn with_unknown_calls(definitions: &mut Map<String, Value>) {
+    let Some(calls) = definitions.get_mut("ChatFormat").and_then(|chat| chat.pointer_mut("/properties/calls/items"))
+    else {
+        return;
+    };
+    let unknown = json!({"not": {"enum": CallSyntax::KINDS}});
+    *calls = json!({"anyOf": [
+        calls.take(),
+        {
+            "description": "A kind that this version does not know: such calls stay text.",
+            "anyOf": [
+                {"type": "string", "allOf": [unknown.clone()]},
+                {"type": "object", "minProperties": 1, "maxProperties": 1, "propertyNames": unknown},
+            ],
+        },
+    ]});
+}
 
 impl JsonSchema for WireError {
     fn schema_name() -> std::borrow::Cow<'static, str> {
@@ -24,6 +74,40 @@ impl JsonSchema for WireError {
         json_schema!({
             "description": "Why a plugin cannot do what it was asked: a key, a tensor, or a sentence for people.",
             "oneOf": [object(&["key", "expected", "found"]), object(&["tensor", "expected", "found"]), object(&["message"])],
+        })
+    }
+}
+
+impl JsonSchema for OpAnswer {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OpAnswer".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let error = generator.subschema_for::<WireError>();
+        json_schema!({
+            "description": "What a plugin says of an op.",
+            "oneOf": [
+                {
+                    "type": "object",
+                    "properties": {
+                        "width": {"type": "integer", "minimum": 0, "description": "Entries of a row of its result."},
+                        "cuda": {
+                            "type": ["string", "null"],
+                            "description": "Source of a function in CUDA C++ that computes a row on a card, if there is one.",
+                        },
+                    },
+                    "required": ["width"],
+                    "additionalProperties": false,
+                },
+                {
+                    "description": "Why there is no such op.",
+                    "type": "object",
+                    "properties": {"error": error},
+                    "required": ["error"],
+                    "additionalProperties": false,
+                },
+            ],
         })
     }
 }
@@ -48,6 +132,8 @@ pub fn schema() -> Value {
         let version = definitions.get_mut(message).and_then(|schema| schema.pointer_mut("/properties/bantam_plugin"));
         version.into_iter().for_each(|version| *version = json!({"const": ABI}));
     }
+    with_unknown_calls(&mut definitions);
+    definitions.values_mut().for_each(bound);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": format!("What crosses between Bantam and a family plugin, version {ABI}"),

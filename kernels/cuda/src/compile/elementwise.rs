@@ -1,6 +1,6 @@
 //! Ops entry by entry, and views of rows.
 
-use bantam_graph::{Act, Affine, Concat, Custom, Glu, GluLimit, Slice};
+use bantam_graph::{Act, Affine, Concat, Glu, GluLimit, Slice};
 
 use super::{Compiling, Fit, Task, ir::ValueId, narrow};
 use crate::{
@@ -148,20 +148,6 @@ impl Compiling<'_> {
             let launch = each(words).arg(run.at(x)).arg(run.at(out)).arg(run.logit_rows());
             run.launch(kernel, &launch.arg(words as u64).arg(narrow(width)))
         }))
-    }
-
-    /// An op from outside: its rows go to the host and back.
-    pub(super) fn custom(&self, node: &str, o: &Custom, out: ValueId) -> Fit<Task> {
-        let ops = self.around.ops;
-        let ops = ops.ok_or_else(|| format!("op `{}` is a plugin's, and no such ops are allowed here", o.op))?;
-        let x = o.x.iter().map(|name| self.id(name)).collect::<Fit<Vec<_>>>()?;
-        let widths: Vec<usize> = x.iter().map(|x| self.width(*x)).collect();
-        let shapes = o.weights.iter().filter_map(|name| Some(self.checked.weight(name)?.shape.as_slice()));
-        let shapes: Vec<&[usize]> = shapes.collect();
-        let op = ops.make(o, &widths, &shapes).map_err(|why| format!("op `{}`: {why}", o.op))?;
-        let weights = o.weights.iter().map(|name| self.host_vector(name)).collect::<Fit<Vec<_>>>()?;
-        let node = node.to_owned();
-        Ok(Box::new(move |run| run.on_host((&node, op.as_ref()), &x, &widths, &weights, out)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a graph to tasks: each a launch or a few, with everything known before a step already in it.
 
+mod custom;
 mod elementwise;
 mod host;
 pub(crate) mod ir;

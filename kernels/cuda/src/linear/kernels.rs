@@ -58,7 +58,10 @@ fn units_of(ty: GgmlType, arch: u32, splits: bool) -> [Unit; 3] {
         (false, false) => ["float_few.cu", "float_many.cu", "embed.cu"],
         (false, true) => ["float_few.cu", "float_tensor.cu", "embed.cu"],
     };
-    files.map(|file| Unit { file, defines: vec![("FORMAT", ty.name().to_owned()), ("ARCH", arch.to_string())] })
+    files.map(|file| Unit {
+        defines: vec![("FORMAT", ty.name().to_owned()), ("ARCH", arch.to_string())],
+        ..Unit::plain(file)
+    })
 }
 
 /// Everything that may be compiled of these files for cards of this compute capability, times ten.

@@ -3,6 +3,7 @@
 //! Unknown ops, and unknown attributes of ops, states and weights, are refused: ignoring one makes a model silently wrong.
 
 pub mod digits;
+mod objects;
 mod strict;
 mod words;
 

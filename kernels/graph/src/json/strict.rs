@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Map, Number, Value, error::Category};
 use serde_path_to_error::{Path, Segment};
 
-use super::words::plain;
+use super::{objects::Strict, words::plain};
 
 /// What serde says of an object where it expects the one key of an enum; which keys there are, it does not.
 const SEVERAL_KEYS: &str = "map with a single key";
@@ -19,7 +19,7 @@ const SEVERAL_KEYS: &str = "map with a single key";
 /// # Errors
 /// Where something is that does not belong there, and what: `text.nodes[2].op.linear: unknown key …`.
 pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    serde_path_to_error::deserialize(Strict(value)).map_err(|error| {
         let (path, why) = (error.path(), error.inner().to_string());
         let several = if why.contains(SEVERAL_KEYS) { several_keys(value, path) } else { None };
         at(path, &several.unwrap_or_else(|| plain(&why)))

@@ -78,7 +78,7 @@ pub struct NgramHash {
     pub boundary: u32,
     /// `m`: one per place. In JSON, strings of digits.
     #[serde(with = "crate::json::digits::list")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::json::digits::schema::Uint>"))]
     pub multipliers: Vec<u64>,
     /// One per entry of the result.
     pub heads: Vec<HashHead>,

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod answers;
+mod mutations;
+
 use std::{fs, path::Path};
 
-use bantam_gguf::{Array, GgufFile};
-use bantam_plugin_sdk::family::{
-    Checkpoint, MetaValue, TensorMeta,
-    wire::{self, BuildRequest, schema::schema},
-};
+use bantam_plugin_sdk::family::wire::{self, BuildRequest, schema::schema};
 use serde_json::{Value, json};
 
 fn repository() -> &'static Path {
@@ -33,49 +32,11 @@ fn validator(definition: &str) -> jsonschema::Validator {
     jsonschema::validator_for(&root).unwrap()
 }
 
-fn meta_value(value: &bantam_gguf::Value) -> MetaValue {
-    use bantam_gguf::Value;
-    match value {
-        Value::U32(n) => MetaValue::Uint((*n).into()),
-        Value::F32(x) => MetaValue::Float((*x).into()),
-        Value::Bool(b) => MetaValue::Bool(*b),
-        Value::String(s) => MetaValue::Text(s.to_str().unwrap().into()),
-        Value::Array(Array::Bool(flags)) => MetaValue::Array(flags.iter().map(|&b| MetaValue::Bool(b)).collect()),
-        Value::Array(Array::I32(sizes)) => {
-            MetaValue::Array(sizes.iter().map(|&n| MetaValue::Uint(n.try_into().unwrap())).collect())
-        }
-        Value::Array(Array::U64(numbers)) => MetaValue::Array(numbers.iter().map(|&n| MetaValue::Uint(n)).collect()),
-        Value::Array(Array::F32(numbers)) => {
-            MetaValue::Array(numbers.iter().map(|&x| MetaValue::Float(x.into())).collect())
-        }
-        Value::Array(array) => {
-            MetaValue::Omitted { r#type: array.element_type_name().into(), length: array.len() as u64 }
-        }
-        other => panic!("no fixture holds a {other}"),
-    }
-}
-
-fn checkpoint(file: &Path) -> Checkpoint {
-    let file = GgufFile::open(file).unwrap();
-    let metadata = file.metadata();
-    let tensor = |info: &bantam_gguf::TensorInfo| {
-        let shape = info.shape.iter().rev().map(|&n| n as usize).collect();
-        (info.name.clone(), TensorMeta { shape, r#type: info.ty.name().into() })
-    };
-    Checkpoint {
-        architecture: metadata.require::<&str>("general.architecture").unwrap().into(),
-        metadata: metadata.iter().map(|(key, value)| (key.into(), meta_value(value))).collect(),
-        tensors: file.tensors().iter().map(tensor).collect(),
-        ..Checkpoint::default()
-    }
-}
-
 #[test]
 fn it_takes_what_every_family_is_asked_and_answers() {
     let (requests, answers) = (validator("BuildRequest"), validator("BuildAnswer"));
     let mut seen = 0;
-    for entry in fs::read_dir(repository().join("tests/fixtures/models")).unwrap() {
-        let checkpoint = checkpoint(&entry.unwrap().path().join("model.gguf"));
+    for checkpoint in answers::checkpoints() {
         let family = bantam_families::family(&checkpoint.architecture).unwrap();
         let request = BuildRequest::Model { checkpoint }.to_vec().unwrap();
         let answer = wire::answer(family, &request);

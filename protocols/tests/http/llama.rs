@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::script::Acting;
 use crate::server::Server;
 
+#[allow(clippy::needless_pass_by_value, reason = "prompts are made where they are asked with")]
 fn greedy(prompt: Value, fields: &Value) -> Value {
     let mut body = json!({"prompt": prompt, "n_predict": 12, "temperature": 0, "ignore_eos": true});
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

@@ -51,8 +51,8 @@ fn a_replaced_plugin_is_met_anew_and_told_of_once() {
     fs::remove_file(folder.path().join("new.so")).unwrap();
     Source { abi: "3", ..WELL }.compile(folder.path(), "new");
     assert_eq!(server.get("/v1/models").0, 200);
-    let second = server.line_with("new.");
-    assert!(second.contains("version 3"), "{second}");
+    // What it was in between may be told of too.
+    server.line_with("version 3");
 }
 
 /// Processes whose command line has this in it.

@@ -65,6 +65,9 @@ pub struct Plugin {
     limits: Limits,
 }
 
+/// Looks at a file that changes while it is looked at.
+const MOST_LOOKS: usize = 4;
+
 /// What was found when it was looked at last.
 #[derive(Debug, Default)]
 struct Seen {
@@ -162,16 +165,28 @@ impl Plugins {
 
     /// `None`: it is gone meanwhile.
     fn look_again(&self, stamp: Stamp, before: Option<&Look>, path: &Path) -> Option<Look> {
-        let is_settled = stamp.is_settled();
-        let found = self.look_at(path);
-        if found.plugin.is_err() && Stamp::of(path).is_none() {
-            return None;
-        }
+        let (stamp, is_settled, found) = self.look_while_it_stays(stamp, path)?;
         if !before.is_some_and(|before| before.shows(&stamp, &found)) {
             tell(&found);
         }
         let is_final = is_settled && !found.plugin.as_ref().is_err_and(PluginError::may_pass);
         Some(Look { stamp, found, is_final })
+    }
+
+    /// What a file is, with a stamp that it had before and behind the look: what is seen of one that changes meanwhile is
+    /// neither what it was nor what it will be. One that never stays as it is is seen as it was last.
+    fn look_while_it_stays(&self, mut stamp: Stamp, path: &Path) -> Option<(Stamp, bool, Found)> {
+        for _ in 1..MOST_LOOKS {
+            let is_settled = stamp.is_settled();
+            let found = self.look_at(path);
+            match Stamp::of(path) {
+                Some(now) if now == stamp => return Some((stamp, is_settled, found)),
+                Some(now) => stamp = now,
+                None if found.plugin.is_err() => return None,
+                None => return Some((stamp, false, found)),
+            }
+        }
+        Some((stamp, false, self.look_at(path)))
     }
 
     /// What a file is, wherever it lies.

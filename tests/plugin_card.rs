@@ -15,6 +15,7 @@ use std::{
     sync::{Arc, Mutex, Once},
 };
 
+use bantam_backend::Backend;
 use bantam_cuda::CudaBackend;
 use bantam_cuda_emulated::Emulated;
 use bantam_plugins::{
@@ -22,7 +23,8 @@ use bantam_plugins::{
     worker::{Limits, WorkerProgram},
 };
 use bantam_runtime::{
-    hardware::Hardware,
+    hardware::{Devices, Hardware},
+    placement::Device,
     probe::{ProbeConfig, ProbeReport, run},
 };
 use plugins::{Source, WELL, custom, double_told, doubled, folder, table};
@@ -51,6 +53,22 @@ fn warnings(directory: &Path) -> Vec<String> {
     log.lines().filter(|line| line.contains(directory.to_str().unwrap())).map(str::to_owned).collect()
 }
 
+/// Bytes of memory of the card.
+const MEMORY: usize = 1 << 30;
+
+/// An emulated card.
+struct Card;
+
+impl Devices for Card {
+    fn list(&self) -> Result<Vec<Device>, String> {
+        Ok(vec![Device { name: "emulated".into(), capability: Some((8, 0)), ..Device::described(MEMORY as u64) }])
+    }
+
+    fn open(&self, _: usize) -> Result<Arc<dyn Backend>, String> {
+        Ok(Arc::new(CudaBackend::on(Arc::new(Emulated::with_memory(MEMORY)))))
+    }
+}
+
 /// Runs a model by the plugins in a directory, whose ops are allowed: on an emulated card, or on the processor.
 fn probed(file: &str, directory: &Path, on_card: bool) -> Result<ProbeReport, String> {
     static START: Once = Once::new();
@@ -66,7 +84,7 @@ fn probed(file: &str, directory: &Path, on_card: bool) -> Result<ProbeReport, St
         ..ProbeConfig::new(file.into(), vec![5, 6, 7, 8, 9])
     };
     if on_card {
-        config.hardware = Hardware::Given(Arc::new(CudaBackend::on(Arc::new(Emulated::new()))));
+        config.hardware = Hardware::Devices(Arc::new(Card));
     }
     let report = tokio::runtime::Runtime::new().unwrap().block_on(run(config)).map_err(|e| e.to_string())?;
     assert!(report.checks.iter().all(|(_, check)| check.max_diff == 0.0), "{:?}", report.checks);

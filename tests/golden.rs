@@ -56,6 +56,13 @@ impl Golden {
     }
 }
 
+/// A probe; on a card where `BANTAM_TEST_CARD` names one (`tests/device.sh`).
+fn probe(arguments: &[&str]) -> Value {
+    let card = std::env::var("BANTAM_TEST_CARD").ok();
+    let on: &[&str] = if card.is_some() { &["--backend", "cuda"] } else { &[] };
+    json(&[&["probe"], arguments, on].concat())
+}
+
 #[test]
 fn logits_and_greedy_tokens_are_the_references() {
     let scratch = tempfile::tempdir().unwrap();
@@ -64,7 +71,7 @@ fn logits_and_greedy_tokens_are_the_references() {
         let (count, tokens) = (golden.greedy().len().to_string(), golden.tokens());
         for model in golden.layouts() {
             let report =
-                json(&["probe", &model, "--tokens", &tokens, "--greedy", &count, "--logits", logits.to_str().unwrap()]);
+                probe(&[&model, "--tokens", &tokens, "--greedy", &count, "--logits", logits.to_str().unwrap()]);
             assert_eq!(report["greedy"].as_array(), Some(golden.greedy()), "{model}");
             let (found, expected) = (f32_file(&logits), f32_file(&golden.folder.join("logits.f32")));
             assert_eq!(found.len(), expected.len(), "{model}");
@@ -77,7 +84,7 @@ fn logits_and_greedy_tokens_are_the_references() {
 #[test]
 fn every_way_of_computing_gives_the_same_bits() {
     for golden in goldens() {
-        let report = json(&["probe", &golden.model(), "--tokens", &golden.tokens(), "--greedy", "8", "--check", "all"]);
+        let report = probe(&[&golden.model(), "--tokens", &golden.tokens(), "--greedy", "8", "--check", "all"]);
         let checks = report["checks"].as_object().unwrap();
         assert!(!checks.is_empty());
         for (name, check) in checks {
@@ -96,9 +103,9 @@ fn neither_threads_nor_chunks_change_a_bit() {
         let run = |name: &str, flags: &[&str]| {
             let file = scratch.path().join(name);
             let (model, tokens) = (golden.model(), golden.tokens());
-            let mut arguments = vec!["probe", &model, "--tokens", &tokens, "--logits", file.to_str().unwrap()];
+            let mut arguments = vec![model.as_str(), "--tokens", &tokens, "--logits", file.to_str().unwrap()];
             arguments.extend(flags);
-            json(&arguments);
+            probe(&arguments);
             fs::read(&file).unwrap()
         };
         let whole = run("whole", &["--threads", "1"]);

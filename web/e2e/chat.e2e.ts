@@ -1,6 +1,7 @@
+import { readFile } from "node:fs/promises";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { answers, closeDialog, launch, message, open, say, settings } from "./support/browser";
+import { answers, closeDialog, launch, message, open, say, settings, watchLosses } from "./support/browser";
 import { type Server, startScripted } from "./support/server";
 
 const LONG = Array.from({ length: 60 }, (_, line) => `Line ${line} of the poem.`).join("\n\n");
@@ -40,8 +41,15 @@ it("sends, streams and tells how fast", async () => {
     await answer.getByText(/tok\/s/).waitFor();
     await answer.getByText(/to first/).waitFor();
     await answer.getByText(/% cached/).waitFor();
-    await answer.getByRole("button", { name: /^Thought/ }).click();
-    await answer.getByText("Hm.").waitFor();
+    // What was sent with the mouse is followed by what is typed.
+    await say(page, "Hello again");
+    await answers(page).nth(1).getByText("A plain answer.").waitFor();
+    expect(await message(page).evaluate((field) => field === document.activeElement)).toBe(true);
+    await answer
+        .first()
+        .getByRole("button", { name: /^Thought/ })
+        .click();
+    await answer.first().getByText("Hm.").waitFor();
     expect(await page.title()).toBe("Hello – Bantam");
     expect(complaints).toEqual([]);
     await context.close();
@@ -71,9 +79,16 @@ it("stops an answer, and goes on with it where it stopped", async () => {
     await stopped.waitFor();
     const before = await stopped.textContent();
     expect(before).not.toContain("Line 59");
+    const losses = await watchLosses(page);
     await stopped.getByRole("button", { name: "Continue" }).click();
     const whole = answers(page);
     await whole.getByText("Line 59 of the poem.").waitFor();
+    // Nothing of it was gone for a moment, which would move what is read out of sight.
+    expect(await losses()).toBe(0);
+    const below = await page.getByRole("region", { name: "Conversation" }).evaluate((box) => {
+        return box.scrollHeight - box.scrollTop - box.clientHeight;
+    });
+    expect(below).toBeLessThan(48);
     await whole.hover();
     await whole.getByRole("button", { name: "Copy the answer" }).click();
     await whole.getByRole("button", { name: "Copied" }).waitFor();
@@ -208,10 +223,23 @@ it("finds, renames, deletes, brings back, exports and imports conversations", as
     await page.getByLabel("File to import").setInputFiles({
         name: "export.json",
         mimeType: "application/json",
-        buffer: await import("node:fs/promises").then((fs) => fs.readFile(file)),
+        buffer: await readFile(file),
     });
     await page.getByText("Imported 2 conversations.").waitFor();
     await expect.poll(() => list.getByRole("link", { name: "Poultry" }).count()).toBe(2);
+    const written = page.waitForEvent("download");
+    await list.getByRole("link", { name: "Poultry" }).first().hover();
+    await list.getByRole("button", { name: "More about Poultry" }).first().click();
+    await page.getByRole("menuitem", { name: "Export as Markdown" }).click();
+    await page.getByLabel("File to import").setInputFiles({
+        name: "Poultry.md",
+        mimeType: "text/markdown",
+        buffer: await readFile(await (await written).path()),
+    });
+    await page.getByText("Imported 1 conversation.").waitFor();
+    await expect.poll(() => list.getByRole("link", { name: "Poultry" }).count()).toBe(3);
+    await list.getByRole("link", { name: "Poultry" }).first().click();
+    await answers(page).getByText("Of hens.").waitFor();
     expect(complaints).toEqual([]);
     await context.close();
 });
@@ -247,8 +275,10 @@ it("shows what is written in one tab in the other", async () => {
     await other.goto(page.url());
     await other.getByText("Being received in another tab…").waitFor();
     await other.getByText("Line 1 of the poem.").waitFor();
+    const losses = await watchLosses(other);
     await answers(page).waitFor();
     await answers(other).getByText("Line 59 of the poem.").waitFor();
+    expect(await losses()).toBe(0);
     expect(complaints).toEqual([]);
     await context.close();
 });

@@ -19,7 +19,7 @@ afterAll(async () => {
 });
 
 it("tells how likely each token was and what else might have come, and goes on with that", async () => {
-    const { page, complaints } = await openView(browser, server.url, "completions");
+    const { page, complaints } = await openView(browser, server.url, "completions", { height: 640 });
     await page.getByLabel("Temperature").fill("0");
     await page.getByLabel("Max tokens").fill("12");
     await page.getByLabel("Alternatives").first().fill("5");
@@ -34,6 +34,9 @@ it("tells how likely each token was and what else might have come, and goes on w
     await tokens.nth(3).hover();
     const rows = alternatives.getByRole("listitem");
     await expect.poll(() => rows.count()).toBe(5);
+    // In sight where the token is, without a look elsewhere.
+    const end = await rows.last().evaluate((row) => row.getBoundingClientRect().bottom);
+    expect(end).toBeLessThanOrEqual(640);
     const shares = (await rows.allInnerTexts()).map((text) => Number.parseFloat(text.match(/([\d.]+) %/)?.[1] ?? ""));
     expect(shares).toEqual([...shares].sort((a, b) => b - a));
     expect(shares.reduce((sum, share) => sum + share, 0)).toBeLessThanOrEqual(101);

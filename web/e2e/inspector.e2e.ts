@@ -56,6 +56,8 @@ it("has a curl that really reproduces the request", async () => {
     const { page, complaints } = await openView(browser, server.url, "completions");
     await complete(page);
     const curl = await command(page);
+    // It was read to its end.
+    expect(await page.getByText(/ended by the page/i).count()).toBe(0);
     expect(told(execFileSync("sh", ["-c", curl], { encoding: "utf8" }))).toBe(SAYS);
     expect(complaints).toEqual([]);
     await page.context().close();

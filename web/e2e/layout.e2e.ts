@@ -1,7 +1,7 @@
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { violations } from "./support/axe";
-import { answers, closeDialog, type Look, launch, message, open, say, settings } from "./support/browser";
+import { answers, basicStyles, closeDialog, type Look, launch, message, open, say, settings } from "./support/browser";
 import { type Server, startScripted } from "./support/server";
 
 let server: Server;
@@ -49,6 +49,7 @@ it.each(looks)("fits and is accessible, %s", async (name, look) => {
     const check = async (what: string) => {
         await shot(page, `${name} ${what}`);
         await fits(page);
+        expect(await basicStyles(page), what).toBe(1);
         expect(await violations(page), what).toEqual([]);
     };
     await page.getByText("What you write stays in this browser").waitFor();

@@ -1,7 +1,7 @@
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { violations } from "./support/axe";
-import { launch } from "./support/browser";
+import { basicStyles, launch } from "./support/browser";
 import { type Server, startScripted } from "./support/server";
 import { openView } from "./support/views";
 
@@ -44,6 +44,7 @@ for (const look of looks) {
             await page.getByText(sign).first().waitFor();
             const wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
             expect(wide, view).toBeLessThanOrEqual(0);
+            expect(await basicStyles(page), view).toBe(1);
             const serious = (await violations(page)).filter((line) => /^(serious|critical)/.test(line));
             expect(serious, view).toEqual([]);
             if (view === "completions") {

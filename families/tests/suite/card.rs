@@ -1,7 +1,7 @@
 //! Every fixture on an emulated card: the logits and greedy tokens of the reference, and the same bits however tokens come.
 
 use std::sync::{
-    Arc, Mutex,
+    Mutex,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -10,7 +10,7 @@ use bantam_backend::{
     WeightData, WeightError, WeightSource,
 };
 use bantam_cuda::CudaBackend;
-use bantam_cuda_emulated::Emulated;
+use bantam_cuda_emulated::under_test;
 use bantam_gguf::{GgmlType, GgufFile};
 use bantam_graph::{Weight, WeightExpr};
 
@@ -61,7 +61,7 @@ fn program(fixture: &Fixture, arch: u32) -> Box<dyn Program> {
         repack: true,
         ops: None,
     };
-    let backend = CudaBackend::on(Arc::new(Emulated::of_kind(arch)));
+    let backend = CudaBackend::on(under_test(arch));
     let compiled = backend.compile(&graph, &source, &options, &mut |_, _| {});
     let mut program = compiled.unwrap_or_else(|e| panic!("{}: {e}", fixture.name));
     for group in 0..program.groups().len() {

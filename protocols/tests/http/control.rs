@@ -29,6 +29,8 @@ async fn properties_tell_each_default_and_where_it_came_from() {
     assert_eq!(props["model"]["architecture"], "llama");
     assert!(props["chat_template"].as_str().unwrap().contains("bos_token"));
     assert_eq!(props["capabilities"]["chat"], true);
+    // What the page goes by: nothing that is loaded today sees, hears or makes images.
+    assert_eq!(props["modalities"], json!({"vision": false, "audio": false, "image_output": false}));
     assert_eq!((&props["chat_template_error"], &props["chat_template_caps"]["system"]), (&json!(null), &json!(true)));
 }
 

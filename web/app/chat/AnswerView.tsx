@@ -1,5 +1,5 @@
 import { useLiveQuery } from "dexie-react-hooks";
-import { memo, useState } from "react";
+import { memo, useRef, useState } from "react";
 import { asApiError } from "../api/errors";
 import { db } from "../db/database";
 import { textOf } from "../db/text";
@@ -35,11 +35,19 @@ export interface AnswerViewProps {
 /** An answer, under way or ended. */
 export const AnswerView = memo(function AnswerView(props: AnswerViewProps) {
     const { message } = props;
-    const run = useStore(runs).get(message.id);
+    const run = useLastRun(message, useStore(runs).get(message.id));
     if (run) return <Running {...props} run={run} />;
     if (message.answer?.state === "streaming") return <Elsewhere {...props} />;
     return <Answer {...props} parts={message.parts} info={message.answer} />;
 });
+
+/** The run of this answer; one that has ended until its end comes back from the database, which takes longer. */
+function useLastRun({ revision, answer }: Message, running: Run | undefined): Run | undefined {
+    const last = useRef<{ run: Run; revision: number }>(undefined);
+    if (running) last.current = { run: running, revision };
+    if (running || answer?.state !== "streaming" || last.current?.revision !== revision) return running;
+    return last.current.run;
+}
 
 function Running({ run, ...props }: AnswerViewProps & { run: Run }) {
     const live = useStore(run.live);
@@ -49,7 +57,10 @@ function Running({ run, ...props }: AnswerViewProps & { run: Run }) {
 /** Received by another tab: what it has saved is shown. */
 function Elsewhere(props: AnswerViewProps) {
     const partial = useLiveQuery(() => db.partials.get(props.message.id), [props.message.id]);
-    return <Answer {...props} parts={partial?.parts ?? []} info={props.message.answer} elsewhere />;
+    // It is not there yet when an answer is gone on with, and gone a moment before the answer is told to have ended.
+    const last = useRef<readonly Part[]>(props.message.parts);
+    if (partial) last.current = partial.parts;
+    return <Answer {...props} parts={last.current} info={props.message.answer} elsewhere />;
 }
 
 interface AnswerProps extends AnswerViewProps {

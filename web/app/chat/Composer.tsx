@@ -42,9 +42,7 @@ export const Composer = memo(function Composer(props: ComposerProps) {
     const field = useRef<HTMLTextAreaElement>(null);
     const picker = useRef<HTMLInputElement>(null);
     useKeptDraft(draftKey, draft);
-    useEffect(() => {
-        if (matchMedia("(pointer: fine)").matches) field.current?.focus();
-    }, []);
+    useEffect(() => focusField(field.current), []);
     const tokens = useTokens(draft);
     const empty = draft.text.trim() === "" && draft.attachments.length === 0;
 
@@ -54,6 +52,7 @@ export const Composer = memo(function Composer(props: ComposerProps) {
         onSend([...draft.attachments, ...said]);
         setDraft({ text: "", attachments: [] });
         setRefused([]);
+        focusField(field.current);
     };
     const attach = async (files: readonly File[]) => {
         setReading((n) => n + files.length);
@@ -146,6 +145,11 @@ export const Composer = memo(function Composer(props: ComposerProps) {
         </section>
     );
 });
+
+/** So that a person writes on at once. Where there is no mouse that would bring up a keyboard over what is read. */
+function focusField(field: HTMLTextAreaElement | null): void {
+    if (matchMedia("(pointer: fine)").matches) field?.focus();
+}
 
 /** Time after the last key when a draft is put away; storage takes longer than a frame has. */
 const KEEP_MS = 300;

@@ -2,7 +2,7 @@ import { liveQuery } from "dexie";
 import { Braces, Download, FileText, Keyboard, Pencil, Plus, Search, Trash2, Upload } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { deleteConversations, rename, search } from "../db/conversations";
-import { exportJson, exportMarkdown, ImportError, importJson } from "../db/transfer";
+import { exportJson, exportMarkdown, ImportError, importText } from "../db/transfer";
 import type { Conversation } from "../db/types";
 import { href, navigate, useRoute } from "../router";
 import { Button } from "../ui/Button";
@@ -74,7 +74,7 @@ export default function Conversations({ onLeave }: { onLeave: () => void }) {
                 <input
                     ref={picker}
                     type="file"
-                    accept=".json,application/json"
+                    accept=".json,.md,application/json,text/markdown"
                     hidden
                     aria-label="File to import"
                     onChange={(event) => {
@@ -219,7 +219,7 @@ async function saveAll(): Promise<void> {
 
 async function importFile(file: File): Promise<void> {
     try {
-        const count = await importJson(await file.text());
+        const count = await importText(await file.text());
         toast(`Imported ${plural(count, "conversation")}.`, { tone: "good" });
     } catch (failure) {
         toast(failure instanceof ImportError ? failure.message : "The file could not be imported.", { tone: "bad" });

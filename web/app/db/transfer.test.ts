@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { plainSettings } from "../settings/settings";
 import { addMessage, createConversation, messagesOf, restore } from "./conversations";
 import { db } from "./database";
-import { exportJson, exportMarkdown, ImportError, importJson } from "./transfer";
+import { exportJson, exportMarkdown, ImportError, importText } from "./transfer";
 import { Tree } from "./tree";
 import type { Part } from "./types";
 
@@ -57,7 +57,7 @@ describe("JSON", () => {
     it("brings back what was exported, beside what is there", async () => {
         const id = await made();
         const before = await content(id);
-        expect(await importJson(await exportJson())).toBe(1);
+        expect(await importText(await exportJson())).toBe(1);
         const ids = (await db.conversations.toArray()).map((one) => one.id);
         expect(ids).toHaveLength(2);
         for (const one of ids) expect(await content(one)).toEqual(before);
@@ -69,7 +69,7 @@ describe("JSON", () => {
         await made();
         const json = await exportJson([id]);
         await Promise.all(db.tables.map((table) => table.clear()));
-        expect(await importJson(json)).toBe(1);
+        expect(await importText(json)).toBe(1);
         expect(await content((await db.conversations.toArray())[0]?.id ?? "")).toEqual(before);
     });
 
@@ -78,7 +78,7 @@ describe("JSON", () => {
         const [message] = await messagesOf(id);
         if (!message) throw new Error("no message");
         await restore([], [{ ...message, answer: { state: "streaming", protocol: "chat", model: "m" } }]);
-        await importJson(await exportJson());
+        await importText(await exportJson());
         const states = (await db.messages.toArray())
             .filter((one) => one.conversation !== id)
             .map((o) => o.answer?.state);
@@ -105,7 +105,7 @@ describe("JSON", () => {
             with_((a) => (a.conversations[0].messages[0].parts = [{ kind: "image", name: "x", url: "http://x" }])),
             with_((a) => (a.conversations[0].messages = 5)),
         ]) {
-            await expect(importJson(bad)).rejects.toThrow(ImportError);
+            await expect(importText(bad)).rejects.toThrow(ImportError);
         }
         expect(await db.messages.count()).toBe(before);
     });
@@ -120,5 +120,34 @@ describe("Markdown", () => {
         expect(text).toContain("Call of `f`:\n\n```json\n{}\n```");
         expect(text).toContain("`f` gave:\n\n```\n42\n```");
         expect(text).not.toContain("Other");
+    });
+
+    it("is read back, with thoughts, calls, results and files", async () => {
+        const id = await made();
+        const before = await content(id);
+        const text = await exportMarkdown(id);
+        await Promise.all(db.tables.map((table) => table.clear()));
+        expect(await importText(text.replaceAll("\n", "\r\n"))).toBe(1);
+        const after = await content((await db.conversations.toArray())[0]?.id ?? "");
+        expect(after.title).toBe(before.title);
+        expect(after.settings).toEqual(before.settings);
+        const shown = after.shown.flat();
+        const call = shown.find((part) => part.kind === "call");
+        // Only what Markdown does not tell is another: how long was thought, names, how many tokens a file has.
+        expect(shown).toEqual([
+            { kind: "file", name: "a.txt", size: 8, text: "```in```" },
+            question[1],
+            question[2],
+            { kind: "thinking", text: "Hm." },
+            { kind: "call", id: call?.kind === "call" && call.id, name: "f", arguments: "{}" },
+            { kind: "result", callId: call?.kind === "call" && call.id, name: "f", content: "42" },
+        ]);
+        expect(await importText(await exportMarkdown((await db.conversations.toArray())[0]?.id ?? ""))).toBe(1);
+    });
+
+    it("is not taken for a conversation where it is none", async () => {
+        for (const none of ["", "# Title", "Some words.\n\n## You\n\nHello", "# Title\n\n## System\n\nBe brief."]) {
+            await expect(importText(none)).rejects.toThrow(ImportError);
+        }
     });
 });

@@ -1,8 +1,9 @@
-/** Conversations as files: JSON, which can be read back, and Markdown, for people. */
+/** Conversations as files: JSON, which has all of them, and Markdown, which people can read. */
 
 import { isSettings, plainSettings } from "../settings/settings";
 import { db } from "./database";
 import { newId } from "./ids";
+import { fromMarkdown, toMarkdown } from "./markdown";
 import { Tree } from "./tree";
 import type { Conversation, Message, Part } from "./types";
 
@@ -39,49 +40,13 @@ export async function exportMarkdown(id: string): Promise<string> {
     const conversation = await db.conversations.get(id);
     if (!conversation) return "";
     const tree = new Tree(await db.messages.where({ conversation: id }).toArray());
-    const system = conversation.settings.system?.trim();
-    const parts = [
-        `# ${conversation.title}`,
-        ...(system ? [`## System\n\n${system}`] : []),
-        ...tree.path(conversation.leaf).map(messageMarkdown),
-    ];
-    return `${parts.join("\n\n")}\n`;
-}
-
-const NAMES: Record<Message["role"], string> = { user: "You", assistant: "Answer", tool: "Results" };
-
-function messageMarkdown(message: Message): string {
-    return `## ${NAMES[message.role]}\n\n${message.parts.map(partMarkdown).join("\n\n")}`;
-}
-
-function partMarkdown(part: Part): string {
-    switch (part.kind) {
-        case "text":
-            return part.text;
-        case "thinking":
-            return `<details><summary>Thinking</summary>\n\n${part.text}\n\n</details>`;
-        case "call":
-            return `Call of \`${part.name}\`:\n\n${fence(part.arguments, "json")}`;
-        case "result":
-            return `\`${part.name}\` gave:\n\n${fence(part.content)}`;
-        case "image":
-            return `![${part.name.replace(/[[\]\\]/g, "\\$&")}](${part.url})`;
-        case "file":
-            return `File: ${part.name}\n\n${fence(part.text)}`;
-    }
-}
-
-/** A fence longer than any in the text. */
-function fence(text: string, language = ""): string {
-    const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([run]) => run.length));
-    const marks = "`".repeat(longest + 1);
-    return `${marks}${language}\n${text}\n${marks}`;
+    return toMarkdown(conversation, tree.path(conversation.leaf));
 }
 
 /** Adds the conversations of an exported file, under new names, so that none that is there is touched. Gives how many. */
-export async function importJson(json: string): Promise<number> {
-    const read = readArchive(json);
-    const fresh = read.map(renamed);
+export async function importText(text: string): Promise<number> {
+    const markdown = fromMarkdown(text);
+    const fresh = (markdown ? [markdown] : readArchive(text)).map(renamed);
     await db.transaction("rw", db.conversations, db.messages, async () => {
         await db.conversations.bulkAdd(fresh.map((one) => one.conversation));
         await db.messages.bulkAdd(fresh.flatMap((one) => one.messages));
@@ -96,7 +61,7 @@ function readArchive(json: string): Entry[] {
     try {
         given = JSON.parse(json);
     } catch {
-        throw new ImportError("This file is not JSON. Choose one that was exported here.");
+        throw new ImportError("This file is neither JSON nor Markdown that was exported here. Choose one that was.");
     }
     if (!isObject(given) || given.format !== FORMAT || !Array.isArray(given.conversations)) {
         throw new ImportError("This file holds no conversations of this page. Choose one that was exported here.");

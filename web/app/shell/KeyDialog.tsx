@@ -24,7 +24,7 @@ function Form({ refused }: { refused: boolean }) {
                     label="This server wants a key"
                     type="password"
                     autoComplete="off"
-                    autoFocus
+                    data-first
                     value={key}
                     onChange={(event) => setKey(event.target.value)}
                     error={refused ? "The server did not take the last key." : undefined}

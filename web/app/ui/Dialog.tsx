@@ -14,13 +14,17 @@ interface DialogProps {
     shape?: "box" | "wide" | "panel";
 }
 
-/** A modal dialog, there for as long as it is rendered. The browser keeps the focus in it and gives it back. */
+/**
+ * A modal dialog, there for as long as it is rendered. The browser keeps the focus in it and gives it back. What is marked with
+ * `data-first` has it first; otherwise the browser would give it to the button that closes the dialog.
+ */
 export function Dialog({ title, onClose, children, footer, shape = "box" }: DialogProps) {
     const ref = useRef<HTMLDialogElement>(null);
     const id = useId();
     useEffect(() => {
         const dialog = ref.current;
         if (dialog && !dialog.open) dialog.showModal();
+        dialog?.querySelector<HTMLElement>("[data-first]")?.focus();
         return () => dialog?.close();
     }, []);
     return (

@@ -72,3 +72,27 @@ export async function closeDialog(page: Page): Promise<void> {
     await page.getByRole("button", { name: "Close" }).click();
     await page.locator("dialog[open]").waitFor({ state: "detached" });
 }
+
+/** How many stylesheets of the page have the rules that everything needs: a second one would win over those between them. */
+export function basicStyles(page: Page): Promise<number> {
+    return page.evaluate(() => {
+        const has = (sheet: CSSStyleSheet) =>
+            [...sheet.cssRules].some((rule) => rule.cssText.startsWith(":focus-visible "));
+        return [...document.styleSheets].filter(has).length;
+    });
+}
+
+/** Watches, from now on, whether the last answer ever has less on the page than it had: gives how often that was. */
+export async function watchLosses(page: Page): Promise<() => Promise<number>> {
+    const watch = await page.evaluateHandle(() => {
+        const told = { most: 0, losses: 0 };
+        const look = () => {
+            const text = [...document.querySelectorAll('article[aria-label="Answer"]')].at(-1)?.textContent ?? "";
+            if (text.length < told.most / 2) told.losses++;
+            told.most = Math.max(told.most, text.length);
+        };
+        new MutationObserver(look).observe(document.body, { subtree: true, childList: true, characterData: true });
+        return told;
+    });
+    return () => watch.evaluate(({ losses }) => losses);
+}

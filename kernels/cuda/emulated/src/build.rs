@@ -20,7 +20,8 @@ const RUNNER: &str = include_str!("../cpp/emulation.cpp");
 /// Flags of the compiler. No product and sum are fused but by `fmaf`, as on the card.
 const FLAGS: &[&str] = &[
     "-std=c++17",
-    "-O2",
+    "-O1",
+    "-ftree-vrp",
     "-ffp-contract=off",
     "-fPIC",
     "-shared",

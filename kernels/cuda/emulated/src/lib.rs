@@ -7,6 +7,7 @@
 
 mod build;
 mod memory;
+mod under_test;
 
 use std::{
     collections::HashMap,
@@ -17,6 +18,7 @@ use std::{
 use bantam_cuda::{Device, DeviceError, Kernel, Launch, Memory, device::Address, source::Unit};
 
 use memory::{Guarded, Reserved};
+pub use under_test::{CARD, under_test};
 
 /// `grid, threads, shared, arguments, sizes, count` to an error message, or null.
 type Start = unsafe extern "C" fn(Grid, u32, usize, *mut *mut c_void, *const usize, usize) -> *const c_char;

@@ -5,14 +5,14 @@
 mod experts;
 mod oracle;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use bantam_cuda::{
-    Buffer, Device,
+    Buffer,
     device::Address,
     linear::{Activations, Input, Linear, Matrix, Product},
 };
-use bantam_cuda_emulated::Emulated;
+use bantam_cuda_emulated::under_test;
 use bantam_gguf::GgmlType;
 use oracle::Numbers;
 use proptest::prelude::*;
@@ -22,8 +22,8 @@ static TENSOR: LazyLock<Linear> = LazyLock::new(|| linear(80));
 static PLAIN: LazyLock<Linear> = LazyLock::new(|| linear(61));
 
 fn linear(arch: u32) -> Linear {
-    let device: Arc<dyn Device> = Arc::new(Emulated::new());
-    Linear::new(&device, arch)
+    let device = under_test(80);
+    Linear::new(&device, arch.min(device.arch()))
 }
 
 /// The formats with each combination of scales for halves or wholes, with and without offsets.

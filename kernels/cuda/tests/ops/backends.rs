@@ -1,10 +1,8 @@
 //! The CUDA backend on emulated cards: one with tensor cores, and one without.
 
-use std::sync::Arc;
-
 use bantam_backend::Backend;
 use bantam_cuda::CudaBackend;
-use bantam_cuda_emulated::Emulated;
+use bantam_cuda_emulated::under_test;
 
 /// A compute capability, times ten.
 pub(crate) type Kind = u32;
@@ -21,7 +19,7 @@ pub(crate) fn usual() -> Kind {
 
 /// A backend of a kind; the host emulates on one thread.
 pub(crate) fn make(kind: Kind, _threads: usize) -> Box<dyn Backend> {
-    Box::new(CudaBackend::on(Arc::new(Emulated::of_kind(kind))))
+    Box::new(CudaBackend::on(under_test(kind)))
 }
 
 /// Tokens of a test: three pages, and a rest. The host needs a second for what a card does in a millisecond.

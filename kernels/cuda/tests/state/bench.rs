@@ -7,13 +7,13 @@ use bantam_cuda::{
     Buffer, Device,
     state::{NONE, PageLayout, Shape, State, Step, Store},
 };
-use bantam_cuda_emulated::Emulated;
+use bantam_cuda_emulated::under_test;
 
 /// Rows of a page.
 pub(crate) const PAGE_ROWS: usize = 32;
 
 pub(crate) fn device() -> Arc<dyn Device> {
-    Arc::new(Emulated::new())
+    under_test(80)
 }
 
 /// Numbers between -1 and 1 that look random, the same ones for the same seed.

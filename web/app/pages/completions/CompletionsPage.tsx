@@ -6,12 +6,14 @@ import { AreaField } from "../../ui/Field";
 import { formatCount, formatFigure, formatMs } from "../../ui/format";
 import { ErrorNotice } from "../../ui/Notice";
 import { PageFrame } from "../../ui/PageFrame";
+import { Alternatives } from "./Alternatives";
 import styles from "./Completions.module.css";
 import { OptionsForm } from "./OptionsForm";
 import { Output } from "./Output";
 import { defaults, type Options, problems } from "./options";
 import { type Alternative, perplexity, textOf } from "./tokens";
 import { type Completion, useCompletion } from "./useCompletion";
+import { usePointed } from "./usePointed";
 
 const FIRST = "The three most curious facts about chickens are:\n\n1.";
 
@@ -21,6 +23,7 @@ export default function CompletionsPage() {
     const [options, setOptions] = useState<Options>(defaults);
     const { completion, generate, stop, clear } = useCompletion();
     const { tokens, running, error } = completion;
+    const pointed = usePointed(tokens.length);
     const wrong = problems(options);
     const ready = Object.keys(wrong).length === 0 && !running;
 
@@ -83,12 +86,17 @@ export default function CompletionsPage() {
                     </div>
                     {error && <ErrorNotice error={error} />}
                     <Card title="Output" aside={<Outcome completion={completion} />}>
-                        <Output tokens={tokens} running={running} onRegenerate={ready ? regenerate : undefined} />
+                        <Output {...{ tokens, running, pointed }} />
                     </Card>
                 </div>
-                <Card title="Sampling" className={styles.options}>
-                    <OptionsForm options={options} wrong={wrong} onChange={setOptions} />
-                </Card>
+                <div className={`stack ${styles.side}`}>
+                    {tokens.length > 0 && (
+                        <Alternatives {...{ tokens, pointed }} onRegenerate={ready ? regenerate : undefined} />
+                    )}
+                    <Card title="Sampling">
+                        <OptionsForm options={options} wrong={wrong} onChange={setOptions} />
+                    </Card>
+                </div>
             </div>
         </PageFrame>
     );

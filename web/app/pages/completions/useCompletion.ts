@@ -57,7 +57,8 @@ export function useCompletion() {
         try {
             const asked = { body: body(prompt + textOf(kept), options), signal: own.signal };
             for await (const { data } of requestSse("/v1/completions", asked)) {
-                if (data === "[DONE]") break;
+                // Read to its end: leaving here would look like a request that the page broke off.
+                if (data === "[DONE]") continue;
                 const chunk = JSON.parse(data) as CompletionChunk;
                 if (chunk.error) throw errorFrom(chunk, 0);
                 const more = drawn(chunk);

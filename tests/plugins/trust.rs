@@ -309,3 +309,19 @@ fn many_that_start_at_once_take_nothing_from_each_other() {
     }
     assert_eq!(fs::read_dir(places.path()).unwrap().count(), 0);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_whose_host_is_gone_already_asks_nothing() {
+    let (folder, places) = (folder(), folder());
+    let plugin = Source { describe: "for (;;) pause();", ..WELL }.compile(folder.path(), "hangs");
+    let copy = places.path().join("copy.so");
+    fs::copy(plugin, &copy).unwrap();
+    let mut worker = command();
+    worker.args(["plugin-worker", "describe"]).arg(&copy).stdin(std::process::Stdio::piped());
+    let mut worker = worker.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // Nobody reads its answer any more when it begins.
+    drop(worker.stdout.take());
+    drop(worker.stdin.take());
+    support::wait_for("its end", || worker.try_wait().unwrap());
+}

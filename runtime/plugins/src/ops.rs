@@ -52,6 +52,15 @@ pub(crate) struct PluginOps {
     plugin: String,
 }
 
+/// What the log was told of the ops in a file, however often it is loaded.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Ops that have failed.
+    failed: Mutex<BTreeSet<String>>,
+    /// Ops whose source for a card is of no use.
+    refused: Mutex<BTreeSet<String>>,
+}
+
 /// The functions, and the library that they are in.
 struct Functions {
     infer: Infer,
@@ -61,10 +70,7 @@ struct Functions {
     close: Close,
     /// Where it came from, for the log.
     file: String,
-    /// Ops that have failed and were told of.
-    told: Mutex<BTreeSet<String>>,
-    /// Ops whose source for a card is of no use.
-    refused: Mutex<BTreeSet<String>>,
+    told: Arc<Told>,
     _library: Library,
     /// The file that is mapped.
     _copy: Arc<PrivateCopy>,
@@ -75,7 +81,12 @@ impl PluginOps {
     ///
     /// # Errors
     /// If the system's loader refuses it, or it has no ops.
-    pub(crate) fn load(copy: &Arc<PrivateCopy>, plugin: &str, file: String) -> Result<Self, PluginError> {
+    pub(crate) fn load(
+        copy: &Arc<PrivateCopy>,
+        plugin: &str,
+        file: String,
+        told: Arc<Told>,
+    ) -> Result<Self, PluginError> {
         // SAFETY: the library's initialisers run in this process: the user allowed the ops of plugins, which is to trust
         // their code.
         let library = unsafe { Library::new(&copy.path) }.map_err(|e| PluginError::Load(crate::error::chain(&e)))?;
@@ -86,8 +97,7 @@ impl PluginOps {
             run: symbol(&library, "bantam_plugin_op_run")?,
             close: symbol(&library, "bantam_plugin_op_close")?,
             file,
-            told: Mutex::default(),
-            refused: Mutex::default(),
+            told,
             _library: library,
             _copy: Arc::clone(copy),
         };
@@ -207,12 +217,12 @@ impl Functions {
     }
 
     fn is_refused(&self, op: &str) -> bool {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(op)
+        self.told.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(op)
     }
 
     /// Tells the log that an op's source for a card is of no use: once, though many nodes have the op.
     fn refuse_cuda(&self, op: &str, why: &str) {
-        if self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(op.into()) {
+        if self.told.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(op.into()) {
             let why = told(why);
             tracing::warn!(
                 "the plugin {}: the CUDA source of op {op} is not used, but its function on the host: {why}",
@@ -223,7 +233,7 @@ impl Functions {
 
     /// Tells the log that an op has failed: once, since it will fail in every step.
     fn tell(&self, op: &str, why: &str) {
-        if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(op.into()) {
+        if self.told.failed.lock().unwrap_or_else(PoisonError::into_inner).insert(op.into()) {
             tracing::warn!("the plugin {}: {why}; requests that need it fail, and this is told once", self.file);
         }
     }

@@ -24,7 +24,7 @@ use crate::{
     error::{misleads, told as words},
     families::BUILT_IN,
     file,
-    ops::PluginOps,
+    ops::{PluginOps, Told},
     platform::Kind,
     trust::Stamp,
     verify,
@@ -61,12 +61,10 @@ pub struct Plugin {
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
     copy: Arc<PrivateCopy>,
+    told: Arc<Told>,
     worker: WorkerProgram,
     limits: Limits,
 }
-
-/// Looks at a file that changes while it is looked at.
-const MOST_LOOKS: usize = 4;
 
 /// What was found when it was looked at last.
 #[derive(Debug, Default)]
@@ -88,8 +86,12 @@ struct Look {
 impl Look {
     /// Whether there is nothing new to be seen.
     fn holds(&self, stamp: &Stamp) -> bool {
-        let is_there = self.found.plugin.as_ref().map_or(true, |plugin| plugin.copy.is_there());
-        self.is_final && is_there && self.stamp == *stamp
+        self.is_final && self.is_there() && self.stamp == *stamp
+    }
+
+    /// Whether the copy that it found is still there.
+    fn is_there(&self) -> bool {
+        self.found.plugin.as_ref().map_or(true, |plugin| plugin.copy.is_there())
     }
 
     /// Whether another look at the same file has shown the same.
@@ -163,30 +165,37 @@ impl Plugins {
         found
     }
 
-    /// `None`: it is gone meanwhile.
-    fn look_again(&self, stamp: Stamp, before: Option<&Look>, path: &Path) -> Option<Look> {
-        let (stamp, is_settled, found) = self.look_while_it_stays(stamp, path)?;
-        if !before.is_some_and(|before| before.shows(&stamp, &found)) {
-            tell(&found);
-        }
-        let is_final = is_settled && !found.plugin.as_ref().is_err_and(PluginError::may_pass);
-        Some(Look { stamp, found, is_final })
-    }
-
-    /// What a file is, with a stamp that it had before and behind the look: what is seen of one that changes meanwhile is
-    /// neither what it was nor what it will be. One that never stays as it is is seen as it was last.
-    fn look_while_it_stays(&self, mut stamp: Stamp, path: &Path) -> Option<(Stamp, bool, Found)> {
-        for _ in 1..MOST_LOOKS {
+    /// Looks until the file has been the same from before the look to behind it, so that what is told is told of just that file; with
+    /// its stamp, and whether that will show any change. `None`: it is gone meanwhile.
+    fn look_steadily(&self, mut stamp: Stamp, path: &Path) -> Option<(Stamp, bool, Found)> {
+        const TRIES: usize = 4;
+        for _ in 1..TRIES {
+            // Before the look: a change during it shows in the times of a file that is settled.
             let is_settled = stamp.is_settled();
             let found = self.look_at(path);
-            match Stamp::of(path) {
-                Some(now) if now == stamp => return Some((stamp, is_settled, found)),
-                Some(now) => stamp = now,
-                None if found.plugin.is_err() => return None,
-                None => return Some((stamp, false, found)),
+            let behind = Stamp::of(path)?;
+            if behind == stamp {
+                return Some((stamp, is_settled, found));
             }
+            stamp = behind;
         }
         Some((stamp, false, self.look_at(path)))
+    }
+
+    /// `None`: it is gone meanwhile.
+    fn look_again(&self, stamp: Stamp, before: Option<&Look>, path: &Path) -> Option<Look> {
+        let (stamp, is_settled, found) = self.look_steadily(stamp, path)?;
+        let found = match before.filter(|before| before.shows(&stamp, &found)) {
+            // What was told of the ops of this file stays told.
+            Some(before) if before.is_there() => before.found.clone(),
+            Some(_) => found,
+            None => {
+                tell(&found);
+                found
+            }
+        };
+        let is_final = is_settled && !found.plugin.as_ref().is_err_and(PluginError::may_pass);
+        Some(Look { stamp, found, is_final })
     }
 
     /// What a file is, wherever it lies.
@@ -209,6 +218,7 @@ impl Plugins {
             description,
             sha256: copy.sha256.clone(),
             copy,
+            told: Arc::default(),
             worker: self.config.worker.clone(),
             limits: self.config.limits,
         }))
@@ -318,7 +328,7 @@ impl Plugin {
             let why = "ops of plugins in WebAssembly are not run; take the plugin as a library";
             return Err(self.told(&PluginError::Load(why.into())));
         }
-        let ops = PluginOps::load(&self.copy, &self.description.name, shown(&self.file));
+        let ops = PluginOps::load(&self.copy, &self.description.name, shown(&self.file), Arc::clone(&self.told));
         ops.map(|ops| Arc::new(ops) as Arc<dyn CustomOps>).map_err(|e| self.told(&e))
     }
 

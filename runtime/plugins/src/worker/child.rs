@@ -18,6 +18,11 @@ pub fn answer(question: Question, copy: &Path) -> io::Result<()> {
     io::stdin().read_to_end(&mut request)?;
     let mut output = take_output()?;
     limits::set();
+    // From here on this process ends with the one that asks; if that has ended before, it will not be told.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if !limits::is_awaited(&output) {
+        return Ok(());
+    }
     let answered = match copy.extension().is_some_and(|extension| extension == "wasm") {
         true => wasm::ask(copy, question, &request),
         false => native::ask(copy, question, &request),

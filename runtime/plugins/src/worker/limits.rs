@@ -33,6 +33,16 @@ pub(super) fn set() {
     alone::set();
 }
 
+/// Whether somebody still reads what is written there.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[allow(unsafe_code, reason = "asks the system about a pipe")]
+pub(super) fn is_awaited(output: &impl std::os::fd::AsRawFd) -> bool {
+    let mut asked = libc::pollfd { fd: output.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one entry, which is there while the call lasts, and which it may write to.
+    let told = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    told < 1 || asked.revents & (libc::POLLERR | libc::POLLHUP) == 0
+}
+
 /// This system has no such limits; memory and time are bounded by who asks.
 #[cfg(not(unix))]
 pub(super) fn set() {}

@@ -91,6 +91,7 @@ pub struct Model {
     /// The architecture, as in the checkpoint.
     pub architecture: String,
     /// The resolved configuration, for people (`inspect`).
+    #[serde(deserialize_with = "bantam_graph::json::object")]
     pub config: serde_json::Map<String, serde_json::Value>,
     /// Longest sequence the model was made for, in tokens.
     pub context_length: usize,

@@ -151,7 +151,6 @@ fn right() -> Vec<(&'static str, Value)> {
         ("/infill", json!({"input_prefix": "x", "input_suffix": "y", "input_extra": [{"text": "z"}], "n_predict": 3})),
         ("/v1/chat/completions/control", json!({"id": "x", "action": "reasoning_end"})),
         ("/v1/chat/completions/input_tokens", json!({"messages": messages})),
-        ("/lora-adapters", json!([])),
         ("/embeddings", json!({"input": "x"})),
         ("/v1/rerank", json!({"query": "x", "documents": ["y"]})),
     ]

@@ -35,7 +35,7 @@ async fn every_fault_of_a_body_is_a_400_that_names_it() {
         (with("chat_template_kwargs", json!([])), "chat_template_kwargs"),
         (with("chat_template_kwargs", json!({"messages": []})), "chat_template_kwargs.messages"),
         (with("chat_template_kwargs", json!({"enable_thinking": 5})), "chat_template_kwargs.enable_thinking"),
-        (with("n_predict", json!(4)), "n_predict"),
+        (with("n_predict", json!("four")), "n_predict"),
         (with("top_n_sigma", json!(1.5)), "top_n_sigma"),
         (with("skip_special_tokens", json!(false)), "skip_special_tokens"),
         (with("logit_bias", json!({"448": 1})), "logit_bias.448"),

@@ -3,10 +3,12 @@
 //! Unknown ops, and unknown attributes of ops, states and weights, are refused: ignoring one makes a model silently wrong.
 
 pub mod digits;
+mod object;
 mod objects;
 mod strict;
 mod words;
 
+pub use object::object;
 pub use strict::{parse, read};
 
 use serde::{Deserialize, Serialize};

@@ -19,7 +19,7 @@ pub struct Custom {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<String>,
     /// What the op is told once, in terms of its own.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "crate::json::object")]
     pub attributes: Map<String, Value>,
     /// Entries of a row of the result.
     pub width: usize,

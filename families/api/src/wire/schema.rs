@@ -91,7 +91,12 @@ impl JsonSchema for OpAnswer {
                 {
                     "type": "object",
                     "properties": {
-                        "width": {"type": "integer", "minimum": 0, "description": "Entries of a row of its result."},
+                        "width": {
+                            "type": "integer",
+                            "format": "uint",
+                            "minimum": 0,
+                            "description": "Entries of a row of its result.",
+                        },
                         "cuda": {
                             "type": ["string", "null"],
                             "description": "Source of a function in CUDA C++ that computes a row on a card, if there is one.",
